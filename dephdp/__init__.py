@@ -1,0 +1,1 @@
+"""Heterogeneous mechanism design for multi-attribute metric differential privacy."""

@@ -1,0 +1,1 @@
+"""Closed-form mechanisms: each knows the channel and nothing else."""

@@ -1,0 +1,1 @@
+"""The optimal mechanism: one door, several engines, a certificate for each answer."""

@@ -1,0 +1,1 @@
+"""Disclosure risk from homogeneity attack in differentially private frequency tables."""

@@ -1,0 +1,21 @@
+"""Named exceptions: each message says what is wrong, where, and what to do about it."""
+
+
+class DrhaError(ValueError):
+    """Base class of every error that this package raises on purpose."""
+
+
+class InvalidFrame(DrhaError):
+    """A table of records is empty, has missing values or has ambiguous columns."""
+
+
+class InvalidTable(DrhaError):
+    """A frequency table is declared inconsistently."""
+
+
+class InvalidCounts(DrhaError):
+    """Cell counts are negative, fractional, not finite or of the wrong shape."""
+
+
+class InvalidNoise(DrhaError):
+    """A noise parameter lies outside its range."""
