@@ -1,1 +1,20 @@
 """Heterogeneous mechanism design for multi-attribute metric differential privacy."""
+
+from dephdp.certificate import PrivacyCertificate, certify, privacy_level
+from dephdp.channel import Channel
+from dephdp.composition import compose_budget, product_privacy_level, split_budget
+from dephdp.mechanisms.exponential import exponential_mechanism
+from dephdp.metric import check_metric, distance_matrix
+
+__all__ = [
+    "Channel",
+    "PrivacyCertificate",
+    "certify",
+    "check_metric",
+    "compose_budget",
+    "distance_matrix",
+    "exponential_mechanism",
+    "privacy_level",
+    "product_privacy_level",
+    "split_budget",
+]
