@@ -1,1 +1,26 @@
 """Disclosure risk from homogeneity attack in differentially private frequency tables."""
+
+from drha.errors import DrhaError, InvalidCounts, InvalidFrame, InvalidNoise, InvalidTable
+from drha.noise import CountNoise, discrete_gaussian, gaussian, geometric, laplace
+from drha.risk import homogeneous_risk, local_risk, scenario_8_expression
+from drha.scenarios import Scenario, scenario_probabilities
+from drha.table import FrequencyTable
+
+__all__ = [
+    "CountNoise",
+    "DrhaError",
+    "FrequencyTable",
+    "InvalidCounts",
+    "InvalidFrame",
+    "InvalidNoise",
+    "InvalidTable",
+    "Scenario",
+    "discrete_gaussian",
+    "gaussian",
+    "geometric",
+    "homogeneous_risk",
+    "laplace",
+    "local_risk",
+    "scenario_8_expression",
+    "scenario_probabilities",
+]

@@ -1,0 +1,623 @@
+"""Count mechanisms: what noise does to a count, seen through its vanishing function.
+
+A mechanism adds independent noise e to every count c of the table, rounds to the nearest whole
+number and clips at zero. The count is released as 0 exactly when c + e < 1/2, so all that the
+homogeneity attack ever sees of the mechanism is
+
+    u(c) = Pr(c is released as 0) = F(1/2 - c),        s(c) = 1 - u(c) = F(c - 1/2),
+
+with F the distribution function of the noise (symmetric about 0, no mass at half-integers).
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import bernoulli, erfcx, eval_hermitenorm, log_ndtr, ndtr, ndtri
+
+from drha.counts import check_counts
+from drha.errors import InvalidNoise
+
+LOG_2 = math.log(2.0)
+SQRT_2PI = math.sqrt(2.0 * math.pi)
+
+MIN_SCALE, MAX_SCALE = 1e-9, 1e12  # in counts: beyond, released counts leave the exact floats
+
+
+class CountNoise(abc.ABC):
+    """Symmetric noise added to each count, which is then rounded and clipped at zero.
+
+    A subclass gives the distribution function, its logarithm and a sampler; whatever the
+    homogeneity attack needs follows from these.
+    """
+
+    @abc.abstractmethod
+    def cdf(self, x):
+        """Pr(noise <= x), to full relative precision in both tails."""
+
+    @abc.abstractmethod
+    def log_cdf(self, x):
+        """Natural logarithm of :meth:`cdf`, finite where :meth:`cdf` underflows."""
+
+    @abc.abstractmethod
+    def sample(self, shape, rng):
+        """Draw raw noise of the given shape from a ``numpy.random.Generator``."""
+
+    def vanishing(self, counts):
+        """Probability u(c) that a true count c is released as 0.
+
+        Parameters
+        ----------
+        counts : array_like of int
+            True counts, any shape, each between 0 and 10^15.
+
+        Returns
+        -------
+        ndarray of float
+            u(c) = F(1/2 - c), same shape.
+
+        Raises
+        ------
+        InvalidCounts
+            If a count is negative, fractional, not finite or too large.
+        """
+        return self.cdf(0.5 - check_counts(counts))
+
+    def log_vanishing(self, counts):
+        """Natural logarithm of :meth:`vanishing`; never underflows."""
+        return self.log_cdf(0.5 - check_counts(counts))
+
+    def survival(self, counts):
+        """Probability s(c) = 1 - u(c) that a true count c is released positive."""
+        return self.cdf(check_counts(counts) - 0.5)
+
+    def log_survival(self, counts):
+        """Natural logarithm of :meth:`survival`, accurate also where u(c) is tiny."""
+        return self.log_cdf(check_counts(counts) - 0.5)
+
+    def release(self, counts, rng):
+        """Sanitise counts: add noise, round to the nearest whole number, clip at zero.
+
+        Parameters
+        ----------
+        counts : array_like of int
+            True counts, any shape.
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        ndarray of int64
+            Released counts, same shape; zero with probability u(c), independently.
+        """
+        true = check_counts(counts)
+        noisy = true + self.sample(true.shape, rng)
+        return np.maximum(np.floor(noisy + 0.5), 0).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Laplace(CountNoise):
+    """Laplace noise of scale sensitivity / epsilon; see :func:`laplace`."""
+
+    epsilon: float
+    sensitivity: float = 1.0
+
+    @property
+    def scale(self) -> float:
+        """Scale of the noise, in counts."""
+        return self.sensitivity / self.epsilon
+
+    def cdf(self, x):  # noqa: D102
+        tail = 0.5 * np.exp(-np.abs(x) / self.scale)
+        return np.where(np.less(x, 0), tail, 1.0 - tail)[()]
+
+    def log_cdf(self, x):  # noqa: D102
+        depth = np.abs(x) / self.scale
+        return np.where(np.less(x, 0), -depth - LOG_2, np.log1p(-0.5 * np.exp(-depth)))[()]
+
+    def sample(self, shape, rng):  # noqa: D102
+        return _generator(rng).laplace(scale=self.scale, size=shape)
+
+
+@dataclass(frozen=True)
+class Gaussian(CountNoise):
+    """Normal noise of standard deviation sigma; see :func:`gaussian`."""
+
+    sigma: float
+    sensitivity: float = 1.0
+
+    def cdf(self, x):  # noqa: D102
+        return ndtr(np.divide(x, self.sigma))
+
+    def log_cdf(self, x):  # noqa: D102
+        return log_ndtr(np.divide(x, self.sigma))
+
+    def sample(self, shape, rng):  # noqa: D102
+        return _generator(rng).normal(scale=self.sigma, size=shape)
+
+    def privacy_profile(self, epsilon: float) -> float:
+        """Smallest delta for which this noise is (epsilon, delta)-differentially private.
+
+        Notes
+        -----
+        Phi(D / 2 sigma - epsilon sigma / D) - exp(epsilon) Phi(-D / 2 sigma - epsilon sigma / D)
+        with D the l2 sensitivity (Balle & Wang 2018, Theorem 8).
+        """
+        _nonnegative("epsilon", epsilon)
+        return math.exp(_log_gaussian_profile(self.sensitivity / self.sigma, epsilon))
+
+
+@dataclass(frozen=True)
+class Geometric(CountNoise):
+    """Two-sided geometric (discrete Laplace) noise; see :func:`geometric`."""
+
+    epsilon: float
+    sensitivity: float = 1.0
+
+    @property
+    def scale(self) -> float:
+        """The noise takes value k with probability proportional to exp(-|k| / scale)."""
+        return self.sensitivity / self.epsilon
+
+    def cdf(self, x):  # noqa: D102
+        return np.exp(self.log_cdf(x))
+
+    def log_cdf(self, x):  # noqa: D102
+        k = np.floor(x)
+        # Pr(noise >= j) = a^j / (1 + a) for j >= 1, with a = exp(-1 / scale); here j is -k or k + 1
+        depth = np.where(k < 0, -k, k + 1.0) / self.scale
+        log_tail = -depth - math.log1p(math.exp(-1.0 / self.scale))
+        return np.where(k < 0, log_tail, np.log1p(-np.exp(log_tail)))[()]
+
+    def sample(self, shape, rng):  # noqa: D102
+        return _discrete_laplace(self.scale, shape, _generator(rng))
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian(CountNoise):
+    """Normal weights on the integers; see :func:`discrete_gaussian`."""
+
+    sigma: float
+    sensitivity: float = 1.0
+
+    @property
+    def rho(self) -> float:
+        """The mechanism is rho-zero-concentrated differentially private."""
+        return 0.5 * (self.sensitivity / self.sigma) ** 2
+
+    @property
+    def log_normaliser(self) -> float:
+        """Logarithm of the sum over all integers k of exp(-k^2 / 2 sigma^2).
+
+        Notes
+        -----
+        The theta series directly for sigma < 1, after Poisson summation for sigma >= 1. In both
+        forms the terms decrease faster than a geometric series of ratio 1/2, so what is left out
+        is below twice the first omitted term: 2e-26 after ten terms, 1e-76 after two.
+        """
+        if self.sigma < 1.0:
+            k = np.arange(1, 11)
+            return math.log1p(2.0 * np.exp(-0.5 * (k / self.sigma) ** 2).sum())
+        k = np.arange(1, 3)
+        folded = np.exp(-2.0 * (math.pi * self.sigma * k) ** 2).sum()
+        return math.log(self.sigma * SQRT_2PI) + math.log1p(2.0 * folded)
+
+    def log_upper_tail(self, counts):
+        """Logarithm of Pr(noise >= c) for whole c >= 0."""
+        c = np.asarray(counts, dtype=float)
+        log_weight = -0.5 * (c / self.sigma) ** 2
+        return (log_weight + np.log(_tail_ratio(c, self.sigma)) - self.log_normaliser)[()]
+
+    def cdf(self, x):  # noqa: D102
+        return np.exp(self.log_cdf(x))
+
+    def log_cdf(self, x):  # noqa: D102
+        k = np.floor(x)
+        log_tail = self.log_upper_tail(np.where(k < 0, -k, k + 1.0))
+        return np.where(k < 0, log_tail, np.log1p(-np.exp(log_tail)))[()]
+
+    def sample(self, shape, rng):
+        """Draw by rejection from the discrete Laplace distribution.
+
+        Notes
+        -----
+        A proposal y of scale t = floor(sigma) + 1 is kept with probability
+        exp(-(|y| - sigma^2 / t)^2 / 2 sigma^2), after Canonne, Kamath & Steinke (2020),
+        Algorithm 3. The law is exact in real arithmetic; this implementation decides with
+        double-precision floats, which is right for studying risk, not for hardened production.
+        """
+        rng = _generator(rng)
+        t = math.floor(self.sigma) + 1
+        draws = np.empty(math.prod(np.atleast_1d(shape).tolist()), dtype=np.int64)
+        missing = np.arange(draws.size)
+        while missing.size:
+            proposal = _discrete_laplace(float(t), missing.size, rng)
+            miss = (np.abs(proposal) - self.sigma**2 / t) / self.sigma
+            kept = rng.random(missing.size) < np.exp(-0.5 * miss**2)
+            draws[missing[kept]] = proposal[kept]
+            missing = missing[~kept]
+        return draws.reshape(shape)
+
+    def privacy_profile(self, epsilon: float) -> float:
+        """Smallest delta for which this noise is (epsilon, delta)-differentially private.
+
+        For one count that changes by a whole ``sensitivity`` (adding or removing records).
+
+        Notes
+        -----
+        Pr(Y > t) - exp(epsilon) Pr(Y > t + D) with t = epsilon sigma^2 / D - D / 2
+        (Canonne, Kamath & Steinke 2020, Theorem 7).
+        """
+        _nonnegative("epsilon", epsilon)
+        _whole_sensitivity(self.sensitivity)
+        return math.exp(self._log_profile(epsilon))
+
+    def _log_profile(self, epsilon: float) -> float:
+        first = math.floor(epsilon * self.sigma**2 / self.sensitivity - self.sensitivity / 2) + 1.0
+        gain, loss = self.log_cdf(-first), self.log_cdf(-first - self.sensitivity)
+        return float(gain + np.log(-np.expm1(min(epsilon + loss - gain, 0.0))))
+
+
+def laplace(epsilon: float, *, sensitivity: float = 1.0) -> Laplace:
+    """Laplace mechanism for counts.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy loss of the whole table, positive.
+    sensitivity : float, default 1
+        l1 sensitivity of the table: 1 when neighbours differ by one record added or removed,
+        2 when one record is substituted.
+
+    Returns
+    -------
+    Laplace
+
+    Raises
+    ------
+    InvalidNoise
+        If a parameter is not positive and finite, or the scale is outside [1e-9, 1e12] counts.
+
+    Notes
+    -----
+    With a = exp(-epsilon / sensitivity): u(0) = 1 - sqrt(a) / 2 and u(c) = a^(c - 1/2) / 2 for
+    c >= 1 (Dwork et al. 2006).
+
+    Examples
+    --------
+    >>> import drha
+    >>> float(drha.laplace(2.0).vanishing(1))
+    0.18393972058572117
+    """
+    _positive("epsilon", epsilon)
+    _positive("sensitivity", sensitivity)
+    _scale(sensitivity / epsilon)
+    return Laplace(float(epsilon), float(sensitivity))
+
+
+def geometric(epsilon: float, *, sensitivity: float = 1.0) -> Geometric:
+    """Two-sided geometric (discrete Laplace) mechanism for counts.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy loss of the whole table, positive.
+    sensitivity : float, default 1
+        l1 sensitivity of the table: 1 under adding or removing a record, 2 under substitution.
+
+    Returns
+    -------
+    Geometric
+
+    Raises
+    ------
+    InvalidNoise
+        If a parameter is not positive and finite, or the scale is outside [1e-9, 1e12] counts.
+
+    Notes
+    -----
+    With a = exp(-epsilon / sensitivity) the noise is k with probability
+    a^|k| (1 - a) / (1 + a), so u(c) = a^c / (1 + a) for every c >= 0
+    (Ghosh, Roughgarden & Sundararajan 2012).
+    """
+    _positive("epsilon", epsilon)
+    _positive("sensitivity", sensitivity)
+    _scale(sensitivity / epsilon)
+    return Geometric(float(epsilon), float(sensitivity))
+
+
+def gaussian(
+    epsilon: float | None = None,
+    *,
+    delta: float | None = None,
+    calibration: str = "analytic",
+    sensitivity: float = 1.0,
+    sigma: float | None = None,
+) -> Gaussian:
+    """Gaussian mechanism for counts.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Privacy parameters, epsilon > 0 and 0 < delta < 1.
+    calibration : {"analytic", "classical", "pdp"}
+        How sigma follows from them; see Notes.
+    sensitivity : float, default 1
+        l2 sensitivity of the table: 1 under adding or removing a record, sqrt(2) under
+        substitution.
+    sigma : float, optional
+        The standard deviation itself, instead of epsilon and delta.
+
+    Returns
+    -------
+    Gaussian
+        With attribute ``sigma`` and method ``privacy_profile(epsilon)``.
+
+    Raises
+    ------
+    InvalidNoise
+        If a parameter is out of range, or both or neither of sigma and (epsilon, delta) is given.
+
+    Notes
+    -----
+    D is the sensitivity.
+
+    * ``"analytic"``: the smallest sigma that is (epsilon, delta)-DP (Balle & Wang 2018).
+    * ``"classical"``: D sqrt(2 ln(1.25 / delta)) / epsilon, proved (epsilon, delta)-DP only for
+      epsilon < 1 (Dwork & Roth 2014, Theorem A.1); ``privacy_profile`` tells what it delivers.
+    * ``"pdp"``: D (sqrt(q^2 + 2 epsilon) - q) / (2 epsilon) with q = Phi^-1(delta / 2), under
+      which the privacy loss exceeds epsilon in absolute value with probability at most delta.
+    """
+    _positive("sensitivity", sensitivity)
+    if calibration not in _CALIBRATIONS:
+        raise InvalidNoise(
+            f"calibration {calibration!r} is unknown; choose one of {sorted(_CALIBRATIONS)}"
+        )
+    if _one_way({"sigma": sigma}, {"epsilon": epsilon, "delta": delta}) == 0:
+        _positive("sigma", sigma)
+    else:
+        _positive("epsilon", epsilon)
+        _probability("delta", delta)
+        sigma = sensitivity * _CALIBRATIONS[calibration](float(epsilon), float(delta))
+    _scale(sigma)
+    return Gaussian(float(sigma), float(sensitivity))
+
+
+def discrete_gaussian(
+    epsilon: float | None = None,
+    *,
+    delta: float | None = None,
+    rho: float | None = None,
+    sigma: float | None = None,
+    sensitivity: float = 1.0,
+) -> DiscreteGaussian:
+    """Discrete Gaussian mechanism for counts.
+
+    Give exactly one of (epsilon, delta), rho or sigma.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Privacy parameters, epsilon > 0 and 0 < delta < 1; sigma is then where the exact privacy
+        profile of one count equals delta, which needs a whole-number sensitivity.
+    rho : float
+        Zero-concentrated privacy loss; sigma = sensitivity / sqrt(2 rho).
+    sigma : float
+        The parameter of the weights exp(-k^2 / 2 sigma^2) itself.
+    sensitivity : float, default 1
+        l2 sensitivity of the table: 1 under adding or removing a record, sqrt(2) under
+        substitution.
+
+    Returns
+    -------
+    DiscreteGaussian
+        With attributes ``sigma`` and ``rho`` and method ``privacy_profile(epsilon)``.
+
+    Raises
+    ------
+    InvalidNoise
+        If a parameter is out of range or not exactly one way to choose sigma is given.
+
+    Notes
+    -----
+    u(c) = Pr(noise <= -c) under Pr(noise = k) proportional to exp(-k^2 / 2 sigma^2)
+    (Canonne, Kamath & Steinke 2020).
+    """
+    _positive("sensitivity", sensitivity)
+    way = _one_way({"sigma": sigma}, {"rho": rho}, {"epsilon": epsilon, "delta": delta})
+    if way == 0:
+        _positive("sigma", sigma)
+    elif way == 1:
+        _positive("rho", rho)
+        sigma = sensitivity / math.sqrt(2.0 * rho)
+    else:
+        _positive("epsilon", epsilon)
+        _probability("delta", delta)
+        _whole_sensitivity(sensitivity)
+        sigma = _smallest_sigma(
+            lambda s: DiscreteGaussian(s, float(sensitivity))._log_profile(epsilon), delta
+        )
+    _scale(sigma)
+    return DiscreteGaussian(float(sigma), float(sensitivity))
+
+
+# Calibrations of the Gaussian mechanism, for sensitivity 1.
+
+
+def _classical_sigma(epsilon: float, delta: float) -> float:
+    return math.sqrt(2.0 * (math.log(1.25) - math.log(delta))) / epsilon
+
+
+def _pdp_sigma(epsilon: float, delta: float) -> float:
+    q = ndtri(delta / 2.0)  # negative, so nothing cancels below
+    return (math.sqrt(q * q + 2.0 * epsilon) - q) / (2.0 * epsilon)
+
+
+def _analytic_sigma(epsilon: float, delta: float) -> float:
+    return _smallest_sigma(lambda sigma: _log_gaussian_profile(1.0 / sigma, epsilon), delta)
+
+
+_CALIBRATIONS = {"analytic": _analytic_sigma, "classical": _classical_sigma, "pdp": _pdp_sigma}
+
+_GAUSS_LEGENDRE = np.polynomial.legendre.leggauss(8)
+
+
+def _mills(t):
+    """Mills ratio Phi(-t) / phi(t) of the standard normal."""
+    return math.sqrt(math.pi / 2.0) * erfcx(np.divide(t, math.sqrt(2.0)))
+
+
+def _log_gaussian_profile(shift: float, epsilon: float) -> float:
+    """Logarithm of the smallest delta when the mean moves by ``shift`` standard deviations.
+
+    With a = epsilon / shift - shift / 2 and b = a + shift, phi(a) = exp(epsilon) phi(b), so
+    delta = phi(a) [M(a) - M(b)], M the Mills ratio: the exponential never appears. For a small
+    shift the difference is the integral of -M'(t) = 1 - t M(t) over [a, b].
+    """
+    a = epsilon / shift - shift / 2.0
+    b = a + shift
+    log_density = -0.5 * a * a - math.log(SQRT_2PI)
+    if a < 0.0:  # M(a) may overflow, Phi(-a) does not
+        return math.log(max(ndtr(-a) - math.exp(log_density) * _mills(b), 5e-324))
+    if shift < 0.1:
+        nodes, weights = _GAUSS_LEGENDRE
+        t = a + 0.5 * shift * (nodes + 1.0)
+        difference = 0.5 * shift * float(weights @ (1.0 - t * _mills(t)))
+    else:
+        difference = _mills(a) - _mills(b)
+    return log_density + math.log(max(difference, 5e-324))
+
+
+def _smallest_sigma(log_profile, delta: float) -> float:
+    """Where a decreasing log privacy profile of sigma reaches log(delta), from the safe side."""
+    target = math.log(delta)
+
+    def excess(log_sigma: float) -> float:
+        return log_profile(math.exp(log_sigma)) - target
+
+    low = high = 0.0
+    while excess(low) <= 0.0:
+        low -= LOG_2
+    while excess(high) > 0.0:
+        high += LOG_2
+    root = brentq(excess, low, high, xtol=1e-15, rtol=1e-15)
+    step = 1e-15
+    while excess(root) > 0.0:
+        root, step = root + step, 2.0 * step
+    return math.exp(root)
+
+
+# The discrete Gaussian and discrete Laplace distributions.
+
+_DIRECT_SIGMA = 20.0
+_LOG_NEGLIGIBLE = 42.0
+# coefficients of 1 / (2 sinh(D / 2)) = 1 / D - D / 24 + 7 D^3 / 5760 - ...
+_MIDPOINT = [
+    -(1.0 - 2.0 ** (1 - 2 * j)) * bernoulli(2 * j)[-1] / math.factorial(2 * j) for j in range(1, 8)
+]
+
+
+def _tail_ratio(c: np.ndarray, sigma: float) -> np.ndarray:
+    """Sum over j >= 0 of exp(-((c + j)^2 - c^2) / 2 sigma^2), elementwise for whole c >= 0.
+
+    Summed directly where at most 200 terms matter: what is left out is below exp(-42) times
+    1 / (1 - exp(-1/4)). Elsewhere (sigma >= 20 and c < sigma^2 / 4) by the Euler-Maclaurin
+    formula about c - 1/2, whose k-th term is below 2 (c / 2 pi sigma^2)^(2k) of the sum.
+    """
+    smooth = (c < 0.25 * sigma**2) & (sigma >= _DIRECT_SIGMA)
+    return np.where(
+        smooth, _smooth_tail(c, sigma), _direct_tail(np.where(smooth, np.inf, c), sigma)
+    )
+
+
+def _direct_tail(c: np.ndarray, sigma: float) -> np.ndarray:
+    total = np.ones_like(c)
+    lowest = c.min(initial=np.inf)
+    if np.isinf(lowest):
+        return total
+    span = 2.0 * _LOG_NEGLIGIBLE * sigma**2
+    terms = math.ceil(span / (math.hypot(lowest, math.sqrt(span)) + lowest))
+    for j in range(1, terms + 1):
+        total += np.exp(-(0.5 * j / sigma) * ((2.0 * c + j) / sigma))
+    return total
+
+
+def _smooth_tail(c: np.ndarray, sigma: float) -> np.ndarray:
+    x = np.minimum(c, 0.25 * sigma**2) - 0.5
+    t = x / sigma
+    total = sigma * _mills(t)
+    for j, coefficient in enumerate(_MIDPOINT, start=1):
+        order = 2 * j - 1  # the derivative of exp(-t^2 / 2) is -He_order(t) times itself
+        total = total + coefficient * eval_hermitenorm(order, t) / sigma**order
+    return total * np.exp((x + 0.25) / (2.0 * sigma**2))
+
+
+def _discrete_laplace(scale: float, shape, rng: np.random.Generator) -> np.ndarray:
+    """Whole numbers k with probability proportional to exp(-|k| / scale)."""
+    success = -math.expm1(-1.0 / scale)
+    return rng.geometric(success, size=shape) - rng.geometric(success, size=shape)
+
+
+# Checks of parameters.
+
+
+def _generator(rng) -> np.random.Generator:
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidNoise(
+            f"rng must be a numpy.random.Generator, not {type(rng).__name__}; "
+            "pass numpy.random.default_rng(seed)"
+        )
+    return rng
+
+
+def _number(name: str, value) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidNoise(f"{name} must be a number, not {value!r}") from error
+
+
+def _positive(name: str, value) -> None:
+    if not 0.0 < _number(name, value) < math.inf:
+        raise InvalidNoise(f"{name} must be positive and finite, not {value!r}")
+
+
+def _nonnegative(name: str, value) -> None:
+    if not 0.0 <= _number(name, value) < math.inf:
+        raise InvalidNoise(f"{name} must be non-negative and finite, not {value!r}")
+
+
+def _probability(name: str, value) -> None:
+    if not 0.0 < _number(name, value) < 1.0:
+        raise InvalidNoise(f"{name} must lie strictly between 0 and 1, not {value!r}")
+
+
+def _scale(scale: float) -> None:
+    if not MIN_SCALE <= scale <= MAX_SCALE:
+        raise InvalidNoise(
+            f"the noise would have scale {scale:.3g} counts, outside [{MIN_SCALE:.0e}, "
+            f"{MAX_SCALE:.0e}]; choose another privacy level or sensitivity"
+        )
+
+
+def _whole_sensitivity(sensitivity: float) -> None:
+    if sensitivity != math.floor(sensitivity):
+        raise InvalidNoise(
+            f"the exact (epsilon, delta) profile of the discrete Gaussian needs a whole "
+            f"sensitivity, not {sensitivity!r}; calibrate by rho or sigma instead"
+        )
+
+
+def _one_way(*ways: dict) -> int:
+    """Index of the only group of parameters that is given, and given completely."""
+    given = [i for i, way in enumerate(ways) if any(value is not None for value in way.values())]
+    names = " or ".join("(" + ", ".join(way) + ")" for way in ways)
+    if len(given) != 1:
+        raise InvalidNoise(f"give exactly one of {names}")
+    missing = [name for name, value in ways[given[0]].items() if value is None]
+    if missing:
+        raise InvalidNoise(f"{', '.join(missing)} is missing; give exactly one of {names}")
+    return given[0]
