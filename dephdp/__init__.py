@@ -3,11 +3,14 @@
 from dephdp.certificate import PrivacyCertificate, certify, privacy_level
 from dephdp.channel import Channel
 from dephdp.composition import compose_budget, product_privacy_level, split_budget
+from dephdp.domain import Attribute, Domain
 from dephdp.mechanisms.exponential import exponential_mechanism
 from dephdp.metric import check_metric, distance_matrix
 
 __all__ = [
+    "Attribute",
     "Channel",
+    "Domain",
     "PrivacyCertificate",
     "certify",
     "check_metric",
