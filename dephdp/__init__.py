@@ -1,5 +1,6 @@
 """Heterogeneous mechanism design for multi-attribute metric differential privacy."""
 
+from dephdp import datasets
 from dephdp.certificate import PrivacyCertificate, certify, privacy_level
 from dephdp.channel import Channel
 from dephdp.composition import compose_budget, product_privacy_level, split_budget
@@ -15,6 +16,7 @@ __all__ = [
     "certify",
     "check_metric",
     "compose_budget",
+    "datasets",
     "distance_matrix",
     "exponential_mechanism",
     "privacy_level",
