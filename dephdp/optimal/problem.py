@@ -12,10 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from dephdp.errors import InvalidBudget, InvalidDistribution, InvalidLoss, InvalidMetric
-
-#: A prior is accepted when it sums to one up to the rounding of a long sum of doubles.
-PRIOR_TOLERANCE = 1e-9
+from dephdp.errors import InvalidLoss
+from dephdp.metric import check_distances
+from dephdp.validation import check_epsilon, check_loss, check_prior
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,19 +45,12 @@ class Problem:
     epsilon: float
 
     def __post_init__(self):
-        prior, loss = _frozen(self.prior), _frozen(self.loss)
-        distances, epsilon = _frozen(self.distances), float(self.epsilon)
-        _check_distances(distances)
-        _check_prior(prior, len(distances))
-        _check_loss(loss, len(distances))
-        if not (np.isfinite(epsilon) and epsilon > 0):
-            raise InvalidBudget(f"epsilon must be positive and finite, got {epsilon}")
-        for name, value in zip(
-            ("prior", "loss", "distances", "epsilon"),
-            (prior, loss, distances, epsilon),
-            strict=True,
-        ):
-            object.__setattr__(self, name, value)
+        distances = check_distances(self.distances)
+        loss = check_loss(self.loss, (len(distances), _count_outputs(self.loss)))
+        prior = check_prior(self.prior, len(distances))
+        for name, array in (("prior", prior), ("loss", loss), ("distances", distances)):
+            object.__setattr__(self, name, _frozen(array))
+        object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
 
     @property
     def states(self) -> int:
@@ -163,32 +155,12 @@ def _frozen(values) -> np.ndarray:
     return array
 
 
-def _check_distances(distances):
-    if distances.ndim != 2 or distances.shape[0] != distances.shape[1] or not distances.size:
-        raise InvalidMetric(f"distances must be a square matrix, got shape {distances.shape}")
-    _refuse(InvalidMetric, "distance", distances, ~(distances >= 0), "must be non-negative")
-    _refuse(
-        InvalidMetric, "distance", distances, np.diag(distances.diagonal() != 0), "must be zero"
-    )
-    _refuse(InvalidMetric, "distance", distances, distances != distances.T, "is not symmetric")
-
-
-def _check_prior(prior, states):
-    if prior.shape != (states,):
-        raise InvalidDistribution(f"prior must have shape ({states},), got {prior.shape}")
-    _refuse(InvalidDistribution, "prior", prior, ~(prior >= 0), "must be non-negative")
-    if not abs(prior.sum() - 1) <= PRIOR_TOLERANCE:
-        raise InvalidDistribution(f"prior must sum to one, its sum is {prior.sum():.12g}")
-
-
-def _check_loss(loss, states):
-    if loss.ndim != 2 or loss.shape[0] != states or not loss.size:
-        raise InvalidLoss(f"loss must have shape ({states}, outputs), got {loss.shape}")
-    _refuse(InvalidLoss, "loss", loss, ~np.isfinite(loss), "must be finite")
-
-
-def _refuse(error, name, values, bad, reason):
-    """Raise ``error`` for the first entry of ``values`` marked in ``bad``."""
-    if bad.any():
-        where = tuple(int(index) for index in np.argwhere(bad)[0])
-        raise error(f"{name}{list(where)} = {values[where]} {reason}")
+def _count_outputs(loss) -> int:
+    """Return the number of columns that a loss brings along."""
+    try:
+        shape = np.shape(loss)
+    except ValueError:
+        shape = ()  # rows of different lengths
+    if len(shape) != 2 or shape[1] == 0:
+        raise InvalidLoss(f"loss must be a (states, outputs) matrix, got shape {shape}")
+    return shape[1]
