@@ -3,7 +3,12 @@
 from dephdp import datasets
 from dephdp.certificate import PrivacyCertificate, certify, privacy_level
 from dephdp.channel import Channel
-from dephdp.composition import compose_budget, product_privacy_level, split_budget
+from dephdp.composition import (
+    compose_budget,
+    product_privacy_level,
+    product_worst_case,
+    split_budget,
+)
 from dephdp.domain import Attribute, Domain
 from dephdp.mechanisms.exponential import exponential_mechanism
 from dephdp.metric import check_metric, distance_matrix
@@ -21,5 +26,6 @@ __all__ = [
     "exponential_mechanism",
     "privacy_level",
     "product_privacy_level",
+    "product_worst_case",
     "split_budget",
 ]

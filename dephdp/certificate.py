@@ -41,6 +41,25 @@ def log_ratios(matrix):
     return ratios
 
 
+def largest_ratio_output(matrix, state, other):
+    """Return an output at which a pair of states attains its largest log-likelihood ratio.
+
+    Parameters
+    ----------
+    matrix : array_like, shape (n, m)
+        A row-stochastic matrix.
+    state, other : int
+        The ordered pair (x, x').
+
+    Returns
+    -------
+    int
+        argmax_y ln(M[x, y] / M[x', y]), the first of several.
+    """
+    logs = _logarithms(np.asarray(matrix, dtype=float)[[state, other]])
+    return int(np.argmax(logs[0] - logs[1]))
+
+
 def privacy_level(matrix, distances):
     """Return the exact privacy level: the least ε for which the channel is (ε, d)-private.
 
@@ -129,7 +148,7 @@ class PrivacyCertificate:
             return cls(0.0, epsilon, None, None, 0.0)
         x, other = map(int, np.unravel_index(np.argmax(levels), levels.shape))
         logs = _logarithms(matrix)
-        output = int(np.argmax(logs[x] - logs[other]))
+        output = largest_ratio_output(matrix, x, other)
         level = float(levels[x, other])
         return cls(level, epsilon, (x, other), output, _rounding(level, logs, ratios, distances))
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dephdp.certificate import log_ratios
+from dephdp.certificate import largest_ratio_output, log_ratios
 from dephdp.errors import InvalidBudget
 from dephdp.metric import check_weights
 from dephdp.validation import check_epsilon, check_exponent
@@ -129,46 +129,96 @@ def product_privacy_level(channels, p=2, weights=None):
 
     *p = ∞.* For each T among the distances, every group contributes its largest ρ_k(t), t ≤ T.
     """
-    p = check_exponent(p)
     channels = list(channels)
+    frontiers, p, log_weights = _checked_frontiers(channels, p, weights)
+    return _worst(frontiers, p, log_weights)[0]
+
+
+def product_worst_case(channels, p=2, weights=None):
+    """Return two records and a report at which the product attains its level.
+
+    Parameters
+    ----------
+    channels : sequence of Channel
+        One channel a group.
+    p : float, optional
+        Exponent of the product metric, in [1, ∞].
+    weights : sequence of float, optional
+        Finite positive weight of each group's distance; one by default.
+
+    Returns
+    -------
+    record, other, report : ndarray of int, shape (groups,)
+        State indices x and x', and the output index y, of each group:
+        ln(M(y | x) / M(y | x')) = level · d(x, x'). The two records coincide only if no pair of
+        records is distinguished at all.
+
+    Raises
+    ------
+    InvalidBudget, InvalidMetric
+        As :func:`product_privacy_level`, whose maximisation this is.
+    """
+    channels = list(channels)
+    frontiers, p, log_weights = _checked_frontiers(channels, p, weights)
+    chosen = _worst(frontiers, p, log_weights)[1]
+    worst = []
+    for channel, (_, _, pairs), point in zip(channels, frontiers, chosen, strict=True):
+        record, other = divmod(int(pairs[point]), channel.states)
+        worst.append((record, other, largest_ratio_output(channel.matrix, record, other)))
+    record, other, report = np.array(worst).T
+    return record, other, report
+
+
+def _checked_frontiers(channels, p, weights):
+    p = check_exponent(p)
     if not channels:
         raise InvalidBudget("a product needs at least one channel")
     weights = check_weights(weights, len(channels))
-    frontiers = [_frontier(channel) for channel in channels]
-    if any(np.isinf(ratios[-1]) for _, ratios in frontiers):
-        return math.inf
-    if math.isinf(p):
-        return _level_of_maximum(frontiers)
-    return _level_of_sum(frontiers, p, np.log(weights))
+    return [_frontier(channel) for channel in channels], p, np.log(weights)
 
 
 def _frontier(channel):
-    """Distances and log ratios that no closer pair matches: both strictly increasing, from 0."""
-    ratios = log_ratios(channel.matrix)
-    finite = np.isfinite(channel.distances)
-    distances, ratios = channel.distances[finite], ratios[finite]
+    """Distances, log ratios that no closer pair matches, and pairs of states that attain them.
+
+    Distances and ratios both increase strictly, from 0; a pair (x, x') is the number n x + x'.
+    """
+    ratios = log_ratios(channel.matrix).ravel()
+    distances = channel.distances.ravel()
     order = np.lexsort((-ratios, distances))
-    distances, ratios = distances[order], ratios[order]
-    before = np.concatenate(([0.0], np.maximum.accumulate(ratios)[:-1]))
-    better = ratios > before
-    distances = np.concatenate(([0.0], distances[better]))
-    ratios = np.concatenate(([0.0], ratios[better]))
+    order = order[np.isfinite(distances[order])]
+    before = np.concatenate(([0.0], np.maximum.accumulate(ratios[order])[:-1]))
+    pairs = np.concatenate(([0], order[ratios[order] > before]))  # pair 0 is (0, 0)
+    distances, ratios = distances[pairs], ratios[pairs]
     if len(distances) > 1 and distances[1] == 0:
-        ratios[-1] = np.inf
-    return distances, ratios
+        ratios[1:] = np.inf
+    return distances, ratios, pairs
 
 
-def _level_of_maximum(frontiers):
-    thresholds = np.unique(np.concatenate([distances for distances, _ in frontiers]))
-    total = np.zeros(len(thresholds))
-    for distances, ratios in frontiers:
-        total += ratios[np.searchsorted(distances, thresholds, side="right") - 1]
-    return float(np.max(total[1:] / thresholds[1:], initial=0.0))
+def _worst(frontiers, p, log_weights):
+    """Return the level of the product, and the point of each frontier where it is attained."""
+    for group, (_, ratios, _) in enumerate(frontiers):
+        if np.isinf(ratios[-1]):
+            chosen = [0] * len(frontiers)
+            chosen[group] = int(np.argmax(ratios))
+            return math.inf, chosen
+    return _worst_maximum(frontiers) if math.isinf(p) else _worst_sum(frontiers, p, log_weights)
 
 
-def _level_of_sum(frontiers, p, log_weights):
+def _worst_maximum(frontiers):
+    thresholds = np.unique(np.concatenate([distances for distances, _, _ in frontiers]))
+    chosen = [
+        np.searchsorted(distances, thresholds, side="right") - 1 for distances, _, _ in frontiers
+    ]
+    total = sum(ratios[points] for (_, ratios, _), points in zip(frontiers, chosen, strict=True))
+    if len(thresholds) == 1:
+        return 0.0, [0] * len(frontiers)
+    worst = 1 + int(np.argmax(total[1:] / thresholds[1:]))
+    return float(total[worst] / thresholds[worst]), [int(points[worst]) for points in chosen]
+
+
+def _worst_sum(frontiers, p, log_weights):
     edges = []
-    for group, (distances, ratios) in enumerate(frontiers):
+    for group, (distances, ratios, _) in enumerate(frontiers):
         with np.errstate(divide="ignore"):
             logs = p * np.log(distances) + log_weights[group]
         hull = _hull(logs, ratios)
@@ -176,14 +226,16 @@ def _level_of_sum(frontiers, p, log_weights):
             (_log_slope(logs, ratios, start, stop), group, stop) for start, stop in pairwise(hull)
         ]
     edges.sort(key=lambda edge: (-edge[0], edge[1], edge[2]))
-    chosen = [0] * len(frontiers)
-    level = 0.0
+    current = [0] * len(frontiers)
+    level, chosen = 0.0, list(current)
     for _, group, stop in edges:
-        chosen[group] = stop
-        distances = np.array([f[0][i] for f, i in zip(frontiers, chosen, strict=True)])
-        ratio = sum(f[1][i] for f, i in zip(frontiers, chosen, strict=True))
-        level = max(level, ratio / _norm(distances, p, log_weights))
-    return float(level)
+        current[group] = stop
+        distances = np.array([f[0][i] for f, i in zip(frontiers, current, strict=True)])
+        ratio = float(sum(f[1][i] for f, i in zip(frontiers, current, strict=True)))
+        attained = float(ratio / _norm(distances, p, log_weights))
+        if attained > level:
+            level, chosen = attained, list(current)
+    return level, chosen
 
 
 def _hull(logs, ratios):

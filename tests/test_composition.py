@@ -13,6 +13,7 @@ from dephdp import (
     exponential_mechanism,
     privacy_level,
     product_privacy_level,
+    product_worst_case,
     split_budget,
 )
 from dephdp.errors import InvalidBudget, InvalidMetric
@@ -101,6 +102,36 @@ def test_a_zero_facing_a_positive_makes_the_product_unprivate():
     leaky = Channel([[1.0, 0.0], [0.5, 0.5]], [[0, 1], [1, 0]])
     sound = Channel([[0.5, 0.5], [0.5, 0.5]], [[0, 1], [1, 0]])
     assert product_privacy_level([sound, leaky], 2) == math.inf
+
+
+@pytest.mark.parametrize("weights", [None, [0.2, 1.0, 7.5]])
+@pytest.mark.parametrize("p", EXPONENTS)
+def test_the_worst_case_attains_the_level(p, weights):
+    rng = np.random.default_rng(8)
+    channels = [random_channel(rng, 5, 4) for _ in range(3)]
+    record, other, report = product_worst_case(channels, p, weights)
+    ratio, parts = 0.0, []
+    for channel, x, z, y in zip(channels, record, other, report, strict=True):
+        ratio += np.log(channel.matrix[x, y] / channel.matrix[z, y])
+        parts.append([[0.0, channel.distances[x, z]], [channel.distances[x, z], 0.0]])
+    distance = combine_distances(parts, p, weights)[0, -1]
+    level = product_privacy_level(channels, p, weights)
+    assert ratio / distance == pytest.approx(level, rel=1e-12)
+
+
+def test_the_worst_case_names_the_group_that_leaks():
+    leaky = Channel([[1.0, 0.0], [0.5, 0.5]], [[0, 1], [1, 0]])
+    sound = Channel([[0.5, 0.5], [0.5, 0.5]], [[0, 1], [1, 0]])
+    record, other, report = product_worst_case([sound, leaky], 2)
+    assert (record[1], other[1], report[1]) == (1, 0, 1)
+    assert record[0] == other[0]
+
+
+def test_a_product_that_reveals_nothing_has_no_worst_pair():
+    blind = Channel([[0.5, 0.5], [0.5, 0.5]], [[0, 1], [1, 0]])
+    for p in (1, 2, math.inf):
+        record, other, _ = product_worst_case([blind, blind], p)
+        assert (record == other).all()
 
 
 def test_states_at_distance_zero_and_at_infinite_distance():
