@@ -36,7 +36,9 @@ def log_ratios(matrix):
     InvalidChannel
         If the matrix is not row-stochastic.
     """
-    ratios = _pairwise_maxima(_logarithms(check_stochastic(matrix)))
+    logs = _logarithms(check_stochastic(matrix))
+    ratios = np.zeros((len(logs), len(logs)))
+    _pairwise_maxima(logs, ratios)
     ratios[ratios > _ZERO_FACES_POSITIVE] = np.inf
     return ratios
 
@@ -224,9 +226,8 @@ def _rounding(level, logs, ratios, distances):
 # Comparisons that ignore NaN and the sign of zero let the compiler vectorise the two reductions;
 # neither occurs here.
 @numba.njit(cache=True, fastmath={"nnan", "nsz"})
-def _pairwise_maxima(logs):
+def _pairwise_maxima(logs, out):
     n, m = logs.shape
-    out = np.zeros((n, n))
     for x in range(n):
         for z in range(x + 1, n):
             highest = -np.inf
@@ -237,4 +238,3 @@ def _pairwise_maxima(logs):
                 lowest = min(lowest, difference)
             out[x, z] = highest
             out[z, x] = -lowest
-    return out

@@ -223,7 +223,8 @@ class Channel:
         metric = shortest_path_closure(self.distances)
 
         def closure(alpha):
-            closed = _max_product(np.exp(-alpha * metric), self.matrix)
+            closed = np.zeros(self.matrix.shape)
+            _max_product(np.exp(-alpha * metric), self.matrix, closed)
             return closed / closed.sum(axis=1, keepdims=True)
 
         matrix = largest_private(
@@ -243,8 +244,9 @@ class Channel:
         """The rows' distribution functions, and where to start the search in each."""
         cumulative = np.cumsum(self.matrix, axis=1)
         cumulative /= cumulative[:, -1:]
-        cells = 1 << (self.outputs - 1).bit_length()
-        guide = np.empty((self.states, cells), dtype=np.int32)
+        # Four cells an output: the first comparison is then nearly always the last.
+        cells = 4 << (self.outputs - 1).bit_length()
+        guide = np.empty((self.states, cells), dtype=np.min_scalar_type(self.outputs))
         thresholds = np.arange(cells) / cells
         for row, starts in zip(cumulative, guide, strict=True):
             starts[:] = np.searchsorted(row, thresholds, side="right")
@@ -270,20 +272,18 @@ def _invert(states, uniforms, cumulative, guide, reports):
     for i in range(len(states)):
         x = states[i]
         u = uniforms[i]
-        y = guide[x, int(u * cells)]
+        y = np.int64(guide[x, int(u * cells)])
         while cumulative[x, y] <= u:
             y += 1
         reports[i] = y
 
 
 @numba.njit(cache=True, fastmath={"nnan", "nsz"})
-def _max_product(kernel, matrix):
-    """max_x' kernel[x, x'] matrix[x', y], row by row."""
+def _max_product(kernel, matrix, out):
+    """Raise out[x, y] to max_x' kernel[x, x'] matrix[x', y]."""
     n, m = matrix.shape
-    out = np.zeros((n, m))
     for x in range(n):
         for z in range(n):
             factor = kernel[x, z]
             for y in range(m):
                 out[x, y] = max(out[x, y], factor * matrix[z, y])
-    return out

@@ -182,16 +182,21 @@ def _frontier(channel):
 
     Distances and ratios both increase strictly, from 0; a pair (x, x') is the number n x + x'.
     """
-    ratios = log_ratios(channel.matrix).ravel()
-    distances = channel.distances.ravel()
-    order = np.lexsort((-ratios, distances))
+    n = channel.states
+    x, z = np.triu_indices(n, k=1)
+    ratios = log_ratios(channel.matrix)
+    pairs = np.where(ratios[x, z] >= ratios[z, x], n * x + z, n * z + x)
+    ratios, distances = ratios.ravel()[pairs], channel.distances.ravel()[pairs]
+    order = np.argsort(distances)
     order = order[np.isfinite(distances[order])]
-    before = np.concatenate(([0.0], np.maximum.accumulate(ratios[order])[:-1]))
-    pairs = np.concatenate(([0], order[ratios[order] > before]))  # pair 0 is (0, 0)
-    distances, ratios = distances[pairs], ratios[pairs]
+    records = np.maximum.accumulate(np.append(0.0, ratios[order]))
+    order = order[records[1:] > records[:-1]]
+    # Among records at one distance only the last, the largest, is on the frontier.
+    order = order[np.diff(distances[order], append=np.inf) > 0]
+    distances, ratios = np.append(0.0, distances[order]), np.append(0.0, ratios[order])
     if len(distances) > 1 and distances[1] == 0:
         ratios[1:] = np.inf
-    return distances, ratios, pairs
+    return distances, ratios, np.append(0, pairs[order])  # pair 0 is (0, 0)
 
 
 def _worst(frontiers, p, log_weights):
