@@ -74,22 +74,23 @@ def check_cells(counts) -> np.ndarray:
     return cells
 
 
-def tabulate(function: Callable[[np.ndarray], np.ndarray], highest: int):
+def tabulate(function: Callable[[np.ndarray], np.ndarray], asked: np.ndarray):
     """Remember ``function`` on small counts, so that a table of cells costs look-ups only.
 
     Parameters
     ----------
     function : callable
         Maps an integer array to a float array of the same shape.
-    highest : int
-        The largest count that will be asked for.
+    asked : ndarray of int
+        All counts that will be asked for.
 
     Returns
     -------
     callable
-        Equal to ``function`` on integer arrays with entries in ``0..highest``.
+        Equal to ``function`` on integer arrays with entries in ``0..asked.max()``.
     """
-    last = min(int(highest), TABULATED)
+    highest = int(asked.max(initial=0))
+    last = min(highest, TABULATED, asked.size)
     table = function(np.arange(last + 1))
     if highest <= last:
         return table.__getitem__

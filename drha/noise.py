@@ -256,9 +256,15 @@ class DiscreteGaussian(CountNoise):
         return math.exp(self._log_profile(epsilon))
 
     def _log_profile(self, epsilon: float) -> float:
-        first = math.floor(epsilon * self.sigma**2 / self.sensitivity - self.sensitivity / 2) + 1.0
-        gain, loss = self.log_cdf(-first), self.log_cdf(-first - self.sensitivity)
-        return float(gain + np.log(-np.expm1(min(epsilon + loss - gain, 0.0))))
+        shift = self.sensitivity
+        first = math.floor(epsilon * self.sigma**2 / shift - shift / 2) + 1.0
+        gain = self.log_cdf(-first)  # Pr(Y >= first)
+        if first >= 0:  # the common factors of both tails cancel, their difference survives
+            ratio = _tail_ratio(first + np.array([0.0, shift]), self.sigma)
+            lost = -shift * (first + shift / 2) / self.sigma**2 + math.log(ratio[1] / ratio[0])
+        else:
+            lost = self.log_cdf(-first - shift) - gain
+        return float(gain) + math.log(max(-math.expm1(min(epsilon + lost, 0.0)), 5e-324))
 
 
 def laplace(epsilon: float, *, sensitivity: float = 1.0) -> Laplace:
@@ -480,14 +486,14 @@ def _log_gaussian_profile(shift: float, epsilon: float) -> float:
     a = epsilon / shift - shift / 2.0
     b = a + shift
     log_density = -0.5 * a * a - math.log(SQRT_2PI)
-    if a < 0.0:  # M(a) may overflow, Phi(-a) does not
-        return math.log(max(ndtr(-a) - math.exp(log_density) * _mills(b), 5e-324))
     if shift < 0.1:
         nodes, weights = _GAUSS_LEGENDRE
         t = a + 0.5 * shift * (nodes + 1.0)
         difference = 0.5 * shift * float(weights @ (1.0 - t * _mills(t)))
-    else:
+    elif a > 0.0:
         difference = _mills(a) - _mills(b)
+    else:  # M(a) may overflow, Phi(-a) does not
+        return math.log(ndtr(-a) - math.exp(log_density) * _mills(b))
     return log_density + math.log(max(difference, 5e-324))
 
 
@@ -523,35 +529,42 @@ _MIDPOINT = [
 def _tail_ratio(c: np.ndarray, sigma: float) -> np.ndarray:
     """Sum over j >= 0 of exp(-((c + j)^2 - c^2) / 2 sigma^2), elementwise for whole c >= 0.
 
-    Summed directly where at most 200 terms matter: what is left out is below exp(-42) times
-    1 / (1 - exp(-1/4)). Elsewhere (sigma >= 20 and c < sigma^2 / 4) by the Euler-Maclaurin
-    formula about c - 1/2, whose k-th term is below 2 (c / 2 pi sigma^2)^(2k) of the sum.
+    Summed directly where at most some 200 terms matter; elsewhere (sigma >= 20, c < sigma^2 / 4)
+    the sum is smooth enough for the Euler-Maclaurin formula.
     """
     smooth = (c < 0.25 * sigma**2) & (sigma >= _DIRECT_SIGMA)
-    return np.where(
-        smooth, _smooth_tail(c, sigma), _direct_tail(np.where(smooth, np.inf, c), sigma)
-    )
+    ratio = np.empty_like(c)
+    ratio[smooth] = _smooth_tail_ratio(c[smooth], sigma)
+    ratio[~smooth] = _direct_tail_ratio(c[~smooth], sigma)
+    return ratio
 
 
-def _direct_tail(c: np.ndarray, sigma: float) -> np.ndarray:
+def _direct_tail_ratio(c: np.ndarray, sigma: float) -> np.ndarray:
+    """Sum until the exponent is below -42.
+
+    Successive terms then shrink at least by exp(-1/4), so what is left out of the sum (which is
+    at least 1) is below 5 exp(-42) < 1e-17.
+    """
     total = np.ones_like(c)
-    lowest = c.min(initial=np.inf)
-    if np.isinf(lowest):
-        return total
-    span = 2.0 * _LOG_NEGLIGIBLE * sigma**2
-    terms = math.ceil(span / (math.hypot(lowest, math.sqrt(span)) + lowest))
-    for j in range(1, terms + 1):
-        total += np.exp(-(0.5 * j / sigma) * ((2.0 * c + j) / sigma))
+    if c.size:
+        span = 2.0 * _LOG_NEGLIGIBLE * sigma**2  # (c + j)^2 - c^2 reaches it after `terms`
+        terms = math.ceil(span / (math.hypot(c.min(), math.sqrt(span)) + c.min()))
+        for j in range(1, terms + 1):
+            total += np.exp(-(0.5 * j / sigma) * ((2.0 * c + j) / sigma))
     return total
 
 
-def _smooth_tail(c: np.ndarray, sigma: float) -> np.ndarray:
-    x = np.minimum(c, 0.25 * sigma**2) - 0.5
+def _smooth_tail_ratio(c: np.ndarray, sigma: float) -> np.ndarray:
+    """Integral from c - 1/2 on, corrected by odd derivatives there.
+
+    The j-th correction is below 2 (x / 2 pi sigma^2)^(2 j) of the sum, with x / sigma^2 <= 1/4.
+    """
+    x = c - 0.5
     t = x / sigma
     total = sigma * _mills(t)
     for j, coefficient in enumerate(_MIDPOINT, start=1):
-        order = 2 * j - 1  # the derivative of exp(-t^2 / 2) is -He_order(t) times itself
-        total = total + coefficient * eval_hermitenorm(order, t) / sigma**order
+        order = 2 * j - 1  # this derivative of exp(-x^2 / 2 sigma^2) is -He(t) / sigma^order of it
+        total += coefficient * eval_hermitenorm(order, t) / sigma**order
     return total * np.exp((x + 0.25) / (2.0 * sigma**2))
 
 

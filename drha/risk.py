@@ -57,7 +57,7 @@ def local_risk(counts, noise: CountNoise, kind: str = "exact"):
     --------
     >>> import drha
     >>> drha.local_risk([[3, 0], [2, 1]], drha.laplace(1.0)).round(4)
-    array([0.6681, 0.3661])
+    array([0.6681, 0.3472])
     """
     if kind not in _RULES:
         raise DrhaError(f"kind {kind!r} is unknown; choose one of {sorted(_RULES)}")
@@ -127,8 +127,8 @@ def _sizes(n, levels: int, least: int) -> np.ndarray:
     sizes = check_counts(n)
     if sizes.min(initial=least) < least:
         raise InvalidCounts(f"a cell of size {sizes.min()} was given; sizes start at {least} here")
-    if levels < least:
-        raise InvalidCounts(f"levels must be at least {least} here, not {levels}")
+    if not isinstance(levels, (int, np.integer)) or levels < least:
+        raise InvalidCounts(f"levels must be a whole number from {least} on here, not {levels!r}")
     return sizes
 
 
@@ -165,22 +165,20 @@ def _sole_survivor(weight, vanishing) -> Rule:
 
 
 def _exact(cells: np.ndarray, noise: CountNoise) -> Rule:
-    highest = cells.max(initial=0)
-    weight = tabulate(lambda c: np.where(c > 0, noise.survival(c), 0.0), highest)
-    return _sole_survivor(weight, tabulate(noise.vanishing, highest))
+    weight = tabulate(lambda c: np.where(c > 0, noise.survival(c), 0.0), cells)
+    return _sole_survivor(weight, tabulate(noise.vanishing, cells))
 
 
 def _refined(cells: np.ndarray, noise: CountNoise) -> Rule:
-    highest = cells.max(initial=0)
-    weight = tabulate(lambda c: c * noise.survival(c), highest)
-    disclosed = _sole_survivor(weight, tabulate(noise.vanishing, highest))
+    weight = tabulate(lambda c: c * noise.survival(c), cells)
+    disclosed = _sole_survivor(weight, tabulate(noise.vanishing, cells))
     return lambda levels: disclosed(levels) / np.maximum(levels.sum(axis=0), 1)
 
 
 def _paper_bound(cells: np.ndarray, noise: CountNoise) -> Rule:
-    levels, largest = cells.shape[-1], cells.sum(axis=-1).max(initial=0)
-    alone = tabulate(lambda n: _homogeneous(n, levels, noise), largest)
-    mixed = tabulate(lambda n: _scenario_8(np.maximum(n, 2), levels, noise), largest)
+    levels, sizes = cells.shape[-1], cells.sum(axis=-1)
+    alone = tabulate(lambda n: _homogeneous(n, levels, noise), sizes)
+    mixed = tabulate(lambda n: _scenario_8(np.maximum(n, 2), levels, noise), sizes)
 
     def rule(block: np.ndarray) -> np.ndarray:
         size, support = block.sum(axis=0), np.count_nonzero(block, axis=0)

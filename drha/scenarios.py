@@ -63,8 +63,7 @@ def scenario_probabilities(counts, noise: CountNoise):
     """
     check_noise(noise)
     cells = check_cells(counts)
-    highest = cells.max(initial=0)
-    vanishing, survival = tabulate(noise.vanishing, highest), tabulate(noise.survival, highest)
+    vanishing, survival = tabulate(noise.vanishing, cells), tabulate(noise.survival, cells)
 
     def rule(levels: np.ndarray) -> np.ndarray:
         width = levels.shape[1]

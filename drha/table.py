@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -28,15 +28,18 @@ class FrequencyTable:
         Numbers of records, read-only; every row has at least one.
     levels : tuple
         The sensitive levels, one for each column, including declared ones that never occur.
-    labels : dict of str to ndarray, each of shape (cells,)
-        For each quasi-identifier, its value in every cell.
-    sensitive : str or None
+    codes : dict of column name to ndarray of int, each of shape (cells,)
+        For each quasi-identifier, the position of every cell's value in ``categories``.
+    categories : dict of column name to ndarray
+        The values of each quasi-identifier.
+    sensitive : column name or None
         Name of the sensitive attribute.
     """
 
     counts: np.ndarray
     levels: tuple
-    labels: Mapping
+    codes: Mapping
+    categories: Mapping
     sensitive: object = None
 
     @classmethod
@@ -77,17 +80,17 @@ class FrequencyTable:
                 f"cell {int(np.argmax(empty))} has no records ({int(empty.sum())} such cells); a "
                 "frequency table holds non-empty cells: pass counts[counts.any(axis=1)]"
             )
-        levels = tuple(range(counts.shape[1]) if levels is None else levels)
-        _check_levels(levels)
+        levels = _declared(range(counts.shape[1]) if levels is None else levels)
         if len(levels) != counts.shape[1]:
             raise InvalidTable(f"{len(levels)} levels are named for {counts.shape[1]} columns")
-        return cls(_frozen(np.array(counts, np.int64)), levels, {"cell": np.arange(len(counts))})
+        number = _frozen(np.arange(len(counts)))
+        return cls(_frozen(np.array(counts, np.int64)), levels, {"cell": number}, {"cell": number})
 
     @classmethod
     def from_frame(
         cls,
         frame: pd.DataFrame,
-        quasi_identifiers: Sequence,
+        quasi_identifiers: Iterable,
         sensitive,
         *,
         levels: Sequence | None = None,
@@ -98,7 +101,7 @@ class FrequencyTable:
         ----------
         frame : pandas.DataFrame
             One row per record.
-        quasi_identifiers : sequence of column names
+        quasi_identifiers : iterable of column names
             What the adversary knows of the target; at least one.
         sensitive : column name
             What the adversary wants to learn.
@@ -123,19 +126,26 @@ class FrequencyTable:
 
         Notes
         -----
-        Time and memory are linear in the rows: each column becomes whole-number codes, the codes
-        of a row become one number, and the numbers that occur are the cells.
+        Each column becomes whole-number codes and the codes of a row become one number; sorting
+        these numbers and counting equal ones forms the cells that occur, and no others.
         """
         quasi_identifiers = _check_roles(quasi_identifiers, sensitive)
         _check_frame(frame, [*quasi_identifiers, sensitive])
         level_codes, levels = _sensitive_codes(frame[sensitive], levels)
         columns = {name: _codes(frame[name]) for name in quasi_identifiers}
-        cell_of_row, first_row = _cells([(codes, len(of)) for codes, of in columns.values()])
-        counts = np.bincount(
-            cell_of_row * len(levels) + level_codes, minlength=len(first_row) * len(levels)
-        ).reshape(len(first_row), len(levels))
-        labels = {name: values[codes[first_row]] for name, (codes, values) in columns.items()}
-        return cls(_frozen(counts.astype(np.int64, copy=False)), levels, labels, sensitive)
+        rows = [*(codes for codes, _ in columns.values()), level_codes]
+        sizes = [*(len(values) for _, values in columns.values()), len(levels)]
+        (*cell_codes, level), number = _tally(rows, sizes)
+        starts = np.append(True, np.any([np.diff(codes) != 0 for codes in cell_codes], axis=0))
+        counts = np.zeros((np.count_nonzero(starts), len(levels)), dtype=np.int64)
+        counts[np.cumsum(starts) - 1, level] = number
+        return cls(
+            _frozen(counts),
+            levels,
+            dict(zip(columns, (_frozen(codes[starts]) for codes in cell_codes), strict=True)),
+            {name: np.asarray(values) for name, (_, values) in columns.items()},
+            sensitive,
+        )
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -155,7 +165,7 @@ class FrequencyTable:
     @property
     def quasi_identifiers(self) -> tuple:
         """Names of the quasi-identifiers."""
-        return tuple(self.labels)
+        return tuple(self.codes)
 
     @property
     def n_cells(self) -> int:
@@ -171,6 +181,11 @@ class FrequencyTable:
     def n_records(self) -> int:
         """Number of records."""
         return int(self.sizes.sum())
+
+    @cached_property
+    def labels(self) -> dict:
+        """For each quasi-identifier, its value in every cell, shape (cells,)."""
+        return {name: _frozen(self.categories[name][code]) for name, code in self.codes.items()}
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -206,10 +221,12 @@ def _frozen(array: np.ndarray) -> np.ndarray:
 
 
 def _check_roles(quasi_identifiers, sensitive) -> list:
-    if isinstance(quasi_identifiers, str) or not isinstance(quasi_identifiers, Sequence):
+    if isinstance(quasi_identifiers, str) or not isinstance(quasi_identifiers, Iterable):
         raise InvalidTable(
             f"quasi_identifiers must be a list of column names, not {quasi_identifiers!r}"
         )
+    if not isinstance(sensitive, Hashable):
+        raise InvalidTable(f"sensitive must be one column name, not {sensitive!r}")
     names = list(quasi_identifiers)
     if not names:
         raise InvalidTable("quasi_identifiers is empty; name at least one column")
@@ -229,6 +246,8 @@ def _check_frame(frame, used: list) -> None:
 
     if not isinstance(frame, pd.DataFrame):
         raise InvalidFrame(f"frame must be a pandas DataFrame, not {type(frame).__name__}")
+    if frame.columns.nlevels > 1:
+        raise InvalidFrame("the frame has more than one header row; flatten its columns first")
     repeated = frame.columns[frame.columns.duplicated()]
     if len(repeated):
         raise InvalidFrame(f"column {repeated[0]!r} occurs more than once; rename the columns")
@@ -247,18 +266,23 @@ def _check_frame(frame, used: list) -> None:
             )
 
 
-def _check_levels(levels: tuple) -> None:
-    if len(set(levels)) < len(levels):
-        repeated = next(level for level in levels if levels.count(level) > 1)
-        raise InvalidTable(f"sensitive level {repeated!r} is named twice")
+def _declared(levels: Sequence) -> tuple:
+    """Levels as a tuple, each named once."""
+    if isinstance(levels, str) or not isinstance(levels, Iterable):
+        raise InvalidTable(f"levels must be a list of sensitive levels, not {levels!r}")
+    levels = tuple(levels)
+    for i, level in enumerate(levels):
+        if level in levels[:i]:
+            raise InvalidTable(f"sensitive level {level!r} is named twice")
+    return levels
 
 
-def _codes(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+def _codes(column: pd.Series) -> tuple[np.ndarray, pd.Index]:
     """Whole-number codes of a column without missing values, and the value of each code."""
     import pandas as pd
 
     if isinstance(column.dtype, pd.CategoricalDtype):
-        return column.cat.codes.to_numpy(np.int64), np.asarray(column.cat.categories)
+        return column.cat.codes.to_numpy(np.int64), column.cat.categories
     try:
         codes, values = pd.factorize(column, sort=True)
     except TypeError as error:
@@ -266,45 +290,47 @@ def _codes(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
             f"the values of column {column.name!r} cannot be sorted or hashed ({error}); "
             "convert the column to one type or to a categorical"
         ) from error
-    return codes.astype(np.int64, copy=False), np.asarray(values)
+    return codes.astype(np.int64, copy=False), values
 
 
 def _sensitive_codes(column: pd.Series, levels: Sequence | None) -> tuple[np.ndarray, tuple]:
     codes, values = _codes(column)
-    values = values.tolist()
+    observed = values.tolist()
     if levels is None:
-        return codes, tuple(values)
-    levels = tuple(levels)
-    _check_levels(levels)
+        return codes, tuple(observed)
+    levels = _declared(levels)
     place = {level: i for i, level in enumerate(levels)}
-    new = np.array([place.get(value, -1) for value in values], dtype=np.int64)[codes]
-    outside = new < 0
+    codes = np.array([place.get(value, -1) for value in observed], dtype=np.int64)[codes]
+    outside = codes < 0
     if outside.any():
         row = int(np.argmax(outside))
         raise InvalidTable(
-            f"column {column.name!r} has {values[codes[row]]!r} in row {row} (index "
+            f"column {column.name!r} has {column.iloc[row]!r} in row {row} (index "
             f"{column.index[row]!r}), which is not one of the declared levels {levels!r}"
         )
-    return new, levels
+    return codes, levels
 
 
-def _cells(columns: list[tuple[np.ndarray, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Enumerate the combinations of codes that occur, in lexicographic order.
+def _tally(columns: list[np.ndarray], sizes: list[int]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Count equal rows of codes.
 
-    Returns the cell of each row, shape (rows,), and one row of each cell, shape (cells,).
+    Returns the codes of the distinct rows, column by column and in lexicographic order, and how
+    often each occurs.
     """
-    import pandas as pd
-
-    cell, n_cells = np.zeros(len(columns[0][0]), dtype=np.int64), 1
-    for codes, size in columns:
-        if n_cells > np.iinfo(np.int64).max // max(
-            size, 1
-        ):  # renumber before the product overflows
-            cell, occurring = pd.factorize(cell, sort=True)
-            n_cells = len(occurring)
-        cell = cell * size + codes
-        n_cells *= size
-    cell, occurring = pd.factorize(cell, sort=True)
-    first_row = np.empty(len(occurring), dtype=np.int64)
-    first_row[cell[::-1]] = np.arange(len(cell) - 1, -1, -1)
-    return cell, first_row
+    # One number for each row, with the codes as its digits. Before the digits overflow, the
+    # numbers so far are replaced by their ranks, which a row can be read back from.
+    key, span, ranks = np.zeros(len(columns[0]), dtype=np.int64), 1, {}
+    for i, (codes, size) in enumerate(zip(columns, sizes, strict=True)):
+        if span > np.iinfo(np.int64).max // size:
+            ranks[i], key = np.unique(key, return_inverse=True)
+            span = len(ranks[i])
+        key = key * size + codes
+        span *= size
+    key, number = np.unique(key, return_counts=True)
+    digits = []
+    for i, size in reversed(list(enumerate(sizes))):
+        key, digit = np.divmod(key, size)
+        digits.append(digit)
+        if i in ranks:
+            key = ranks[i][key]
+    return digits[::-1], number

@@ -152,7 +152,7 @@ def test_thresholds_of_the_counterexample_for_geometric_and_gaussian_noise():
 
 
 @MECHANISMS
-@pytest.mark.parametrize("counts", [(1, 1, 1), (3, 0, 0), (4, 1, 0, 0), (2, 2, 1)])
+@pytest.mark.parametrize("counts", [(1, 1, 1), (4, 1, 0, 0)])
 def test_simulated_sanitiser(noise, counts):
     """One million releases: share of disclosing ones, and share of records they disclose."""
     draws = 1_000_000
