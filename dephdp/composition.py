@@ -257,6 +257,8 @@ def _hull(logs, ratios):
 
 def _log_slope(logs, ratios, start, stop):
     """Log of the slope (ρ' - ρ) / (s' - s), from the logarithms of s and s'."""
+    if logs[stop] == logs[start]:  # distances that differ by rounding only
+        return math.inf
     span = logs[stop] + math.log(-math.expm1(logs[start] - logs[stop]))
     return math.log(ratios[stop] - ratios[start]) - span
 

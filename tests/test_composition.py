@@ -119,6 +119,19 @@ def test_the_worst_case_attains_the_level(p, weights):
     assert ratio / distance == pytest.approx(level, rel=1e-12)
 
 
+def test_distances_that_differ_by_rounding_only():
+    """Their logarithms coincide, and a frontier may hold both."""
+    near, far = 3.0, math.nextafter(3.0, 4.0)
+    assert math.log(near) == math.log(far)
+    group = Channel(
+        [[0.5, 0.5], [0.3, 0.7], [0.2, 0.8]], [[0, near, far], [near, 0, 1], [far, 1, 0]]
+    )
+    channels = [group, random_channel(np.random.default_rng(3), 4, 3)]
+    for p in EXPONENTS:
+        expected = reference_level(product_matrix(channels), product_distances(channels, p))
+        assert product_privacy_level(channels, p) == pytest.approx(expected, rel=1e-12)
+
+
 def test_the_worst_case_names_the_group_that_leaks():
     leaky = Channel([[1.0, 0.0], [0.5, 0.5]], [[0, 1], [1, 0]])
     sound = Channel([[0.5, 0.5], [0.5, 0.5]], [[0, 1], [1, 0]])
