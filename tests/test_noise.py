@@ -160,6 +160,9 @@ def test_analytic_calibration_survives_extreme_budgets(epsilon, delta):
     sigma = drha.gaussian(epsilon, delta=delta).sigma
     assert drha.gaussian(sigma=sigma).privacy_profile(epsilon) <= delta * (1 + 1e-12)
     assert drha.gaussian(sigma=sigma * (1 - 1e-6)).privacy_profile(epsilon) > delta
+    sigma = drha.discrete_gaussian(epsilon, delta=delta).sigma
+    assert drha.discrete_gaussian(sigma=sigma).privacy_profile(epsilon) <= delta * (1 + 1e-8)
+    assert drha.discrete_gaussian(sigma=sigma * (1 - 1e-6)).privacy_profile(epsilon) > delta
 
 
 @settings(max_examples=60, deadline=None)

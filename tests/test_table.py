@@ -32,7 +32,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(rows)
 def test_counts_equal_pandas_crosstab(rows):
     frame = pd.DataFrame(rows, columns=["q1", "q2", "q3", "s"])
