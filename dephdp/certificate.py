@@ -1,5 +1,6 @@
 """The exact privacy level of a channel, and the certificate that states it."""
 
+import math
 from dataclasses import dataclass
 
 import numba
@@ -108,8 +109,10 @@ class PrivacyCertificate:
     output : int or None
         An output at which that pair attains the level.
     rounding : float
-        The exact level of the stored matrix is at most ``level + rounding``: a bound on the
-        rounding of the logarithms, of their difference and of the division.
+        The exact level of the stored matrix, each row divided by its sum (which is what
+        ``Channel.sample`` draws from), is at most ``level + rounding``: a bound on the rounding of
+        the logarithms, of their difference and of the division, and on what row sums that differ
+        from one change.
 
     Notes
     -----
@@ -149,10 +152,9 @@ class PrivacyCertificate:
         if levels.max() == -np.inf:
             return cls(0.0, epsilon, None, None, 0.0)
         x, other = map(int, np.unravel_index(np.argmax(levels), levels.shape))
-        logs = _logarithms(matrix)
         output = largest_ratio_output(matrix, x, other)
         level = float(levels[x, other])
-        return cls(level, epsilon, (x, other), output, _rounding(level, logs, ratios, distances))
+        return cls(level, epsilon, (x, other), output, _rounding(level, matrix, ratios, distances))
 
     @property
     def holds(self):
@@ -213,11 +215,13 @@ def _per_distance(ratios, distances):
     return levels
 
 
-def _rounding(level, logs, ratios, distances):
+def _rounding(level, matrix, ratios, distances):
     if not np.isfinite(level):
         return 0.0
-    largest = np.abs(np.where(logs > _LOG_ZERO, logs, 0.0)).max(axis=1)
-    errors = _ULP * (largest[:, None] + largest[None, :] + ratios)
+    largest = np.abs(np.log(matrix, out=np.zeros(matrix.shape), where=matrix > 0)).max(axis=1)
+    sums = np.log([math.fsum(row) for row in matrix])
+    errors = np.maximum(sums[None, :] - sums[:, None], 0.0)
+    errors += _ULP * (largest[:, None] + largest[None, :] + ratios + 4)
     constrained = (distances > 0) & np.isfinite(distances)
     bounds = (ratios + errors)[constrained] / distances[constrained]
     return float(bounds.max(initial=level) - level)

@@ -7,7 +7,7 @@ import numba
 import numpy as np
 
 from dephdp.certificate import PrivacyCertificate, certify, privacy_level
-from dephdp.errors import InvalidChannel
+from dephdp.errors import InvalidDomain
 from dephdp.exponents import largest_private
 from dephdp.metric import check_distances, combine_distances, shortest_path_closure
 from dephdp.validation import check_epsilon, check_loss, check_prior, check_stochastic
@@ -52,6 +52,9 @@ class Channel:
         for name, array in (("matrix", matrix), ("distances", distances)):
             array.flags.writeable = False
             object.__setattr__(self, name, array)
+
+    def __repr__(self):
+        return f"Channel({self.states} states, {self.outputs} outputs)"
 
     @property
     def states(self):
@@ -145,7 +148,7 @@ class Channel:
 
         Raises
         ------
-        InvalidChannel
+        InvalidDomain
             If a state is not an integer of that range.
         TypeError
             If ``rng`` is not a Generator.
@@ -256,10 +259,10 @@ class Channel:
 def _check_states(states, count):
     states = np.asarray(states)
     if not np.issubdtype(states.dtype, np.integer):
-        raise InvalidChannel(f"states must be integer indices, got dtype {states.dtype}")
+        raise InvalidDomain(f"states must be integer indices, got dtype {states.dtype}")
     if states.size and (states.min() < 0 or states.max() >= count):
         position = np.flatnonzero((np.ravel(states) < 0) | (np.ravel(states) >= count))[0]
-        raise InvalidChannel(
+        raise InvalidDomain(
             f"state {np.ravel(states)[position]} at position {position} is outside "
             f"0, ..., {count - 1}"
         )

@@ -55,6 +55,8 @@ class Attribute:
             self._check_numeric()
 
     def _check_numeric(self):
+        if self.range is None:
+            raise InvalidDomain(f"attribute {self.name!r}: a numeric attribute declares a range")
         low, high = self.range
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InvalidDomain(f"attribute {self.name!r}: the range [{low}, {high}] is empty")

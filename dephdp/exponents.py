@@ -60,15 +60,17 @@ def largest_private(build, level, epsilon, distances):
     necessarily the largest. :func:`settle` then removes the last units of rounding.
     """
     check_underflow(epsilon, distances)
-    exponent = epsilon
-    if level(epsilon) > epsilon:
-        exponent = brentq(
-            lambda alpha: min(level(alpha), 4 * epsilon) - epsilon,
-            epsilon / 2 * (1 - 1e-9),
-            epsilon,
-            xtol=1e-15 * epsilon,
-            rtol=1e-14,
-        )
+    low, high = epsilon / 2 * (1 - 1e-9), epsilon
+
+    def excess(alpha):
+        return min(level(alpha), 4 * epsilon) - epsilon
+
+    if excess(high) <= 0:
+        exponent = high
+    elif excess(low) >= 0:  # so small a budget that rounding hides the root
+        exponent = low
+    else:
+        exponent = brentq(excess, low, high, xtol=1e-15 * epsilon, rtol=1e-14)
     return settle(build, exponent, epsilon, distances)
 
 

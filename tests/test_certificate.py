@@ -1,5 +1,5 @@
 import math
-from fractions import Fraction
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -100,26 +100,35 @@ def test_no_tolerance_hides_in_the_comparison():
         certify(matrix, PAIR, math.nextafter(level, 0.0))
 
 
+@pytest.mark.parametrize("skew", [0.0, 4e-10])
 @pytest.mark.parametrize("seed", range(4))
-def test_rounding_bounds_the_error_of_the_computed_level(seed):
-    """Against 40-digit logarithms of the exact rational values of the stored doubles."""
-    from decimal import Decimal, getcontext
-
-    getcontext().prec = 40
+def test_rounding_bounds_the_error_of_the_computed_level(seed, skew):
+    """Against 40-digit logarithms of the stored doubles, each row divided by its sum."""
     rng = np.random.default_rng(seed)
     distances = euclidean(rng.random((7, 2)))
-    channel = exponential_mechanism(distances, rng.uniform(1, 30))
-    exact = max(
-        (Decimal(float(a)).ln() - Decimal(float(b)).ln()) / Decimal(float(distances[x, z]))
-        for x in range(7)
-        for z in range(7)
-        if x != z
-        for a, b in zip(channel.matrix[x], channel.matrix[z], strict=True)
-    )
-    certificate = channel.certificate(100.0)
-    error = abs(Fraction(exact) - Fraction(certificate.level))
-    assert error <= Fraction(certificate.rounding)
-    assert certificate.rounding < 1e-12
+    matrix = exponential_mechanism(distances, rng.uniform(1, 30)).matrix
+    matrix = matrix * (1 + skew * rng.choice([-1, 1], size=(7, 1)))
+    certificate = PrivacyCertificate.compute(matrix, distances, 100.0)
+    with localcontext(prec=40):
+        rows = [[Decimal(float(value)) for value in row] for row in matrix]
+        logs = [[(value / sum(row)).ln() for value in row] for row in rows]
+        exact = max(
+            (a - b) / Decimal(float(distances[x, z]))
+            for x in range(7)
+            for z in range(7)
+            if x != z
+            for a, b in zip(logs[x], logs[z], strict=True)
+        )
+        error = exact - Decimal(certificate.level)
+    assert error <= Decimal(certificate.rounding)
+    assert certificate.rounding < 1e-12 + 4 * skew / distances[distances > 0].min()
+
+
+def test_rounding_includes_row_sums_that_differ_from_one():
+    skewed = np.array([[0.75, 0.25], [0.3, 0.7]]) * [[1 + 4e-10], [1 - 4e-10]]
+    certificate = PrivacyCertificate.compute(skewed, PAIR, 2.0)
+    assert certificate.level < math.log(2.8) <= certificate.level + certificate.rounding
+    assert certificate.rounding == pytest.approx(8e-10, rel=1e-3)
 
 
 @pytest.mark.parametrize(

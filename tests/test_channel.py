@@ -13,6 +13,7 @@ from dephdp.errors import (
     InvalidBudget,
     InvalidChannel,
     InvalidDistribution,
+    InvalidDomain,
     InvalidLoss,
     InvalidMetric,
 )
@@ -124,7 +125,7 @@ def test_sample_keeps_shape_and_stream():
 )
 def test_bad_states_are_refused(states, message):
     channel = Channel([[0.5, 0.5], [0.5, 0.5]], PAIR)
-    with pytest.raises(InvalidChannel, match=message):
+    with pytest.raises(InvalidDomain, match=message):
         channel.sample(states, np.random.default_rng(0))
 
 
@@ -146,7 +147,7 @@ def test_arrays_are_private_copies():
         channel.distances[0, 1] = 0.0
     with pytest.raises(AttributeError):
         channel.matrix = matrix
-    assert (channel.states, channel.outputs) == (2, 2)
+    assert repr(channel) == "Channel(2 states, 2 outputs)"
     copy = pickle.loads(pickle.dumps(channel))
     assert (copy.matrix == channel.matrix).all()
 
@@ -275,6 +276,12 @@ def test_repair_hardly_moves_a_nearly_private_channel():
     assert repaired.expected_loss(prior, loss) == pytest.approx(
         broken.expected_loss(prior, loss), rel=1e-5
     )
+
+
+@pytest.mark.parametrize("epsilon", [1e-18, 1e-15, 1e-13, 1e-9])
+def test_repair_survives_budgets_at_the_edge_of_rounding(epsilon):
+    distances = euclidean(np.random.default_rng(0).random((9, 2)))
+    assert Channel(np.eye(9), distances).repair(epsilon).privacy_level() <= epsilon
 
 
 def test_repair_merges_states_at_distance_zero_and_leaves_far_ones_alone():

@@ -187,6 +187,7 @@ def test_bad_declarations():
         (lambda: Attribute.ordinal("a", ["x", None]), "missing"),
         (lambda: Attribute.nominal("a", ["x", math.nan]), "missing"),
         (lambda: Attribute("a", "cyclic", ("x",)), "unknown kind"),
+        (lambda: Attribute("a", "numeric", (1.0,)), "declares a range"),
         (lambda: Attribute.numeric("a"), "either edges or values"),
         (lambda: Attribute.numeric("a", edges=[1, 2], values=[1, 2]), "either edges or values"),
         (lambda: Attribute.numeric("a", edges=[1]), "two edges"),

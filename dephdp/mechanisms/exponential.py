@@ -1,7 +1,6 @@
 """The exponential mechanism, nominal and calibrated."""
 
 import numpy as np
-from scipy.special import logsumexp, softmax
 
 from dephdp.channel import Channel
 from dephdp.exponents import check_underflow, largest_private, settle
@@ -57,8 +56,13 @@ def exponential_mechanism(distances, epsilon, calibrated=False):
     # States at distance zero share one row, that of the first of them.
     rows = distances[np.argmin(distances, axis=1)]
 
+    # Z(x) lies between 1, the term of y = x, and n: nothing over- or underflows in it.
+    def weights(alpha):
+        return np.exp(-alpha * rows)
+
     def build(alpha):
-        return softmax(-alpha * rows, axis=1) if alpha > 0 else _constant(len(rows))
+        unnormalised = weights(alpha) if alpha > 0 else np.ones(rows.shape)
+        return unnormalised / unnormalised.sum(axis=1, keepdims=True)
 
     if not calibrated:
         check_underflow(epsilon / 2, distances)
@@ -67,12 +71,8 @@ def exponential_mechanism(distances, epsilon, calibrated=False):
     constrained = (distances > 0) & np.isfinite(distances)
 
     def level(alpha):
-        log_normaliser = logsumexp(-alpha * rows, axis=1)
+        log_normaliser = np.log(weights(alpha).sum(axis=1))
         slopes = (log_normaliser[None, :] - log_normaliser[:, None])[constrained]
         return alpha + (slopes / distances[constrained]).max(initial=0.0)
 
     return Channel(largest_private(build, level, epsilon, distances), distances)
-
-
-def _constant(states):
-    return np.full((states, states), 1 / states)
