@@ -108,17 +108,16 @@ def table(css, columns, rows):
         + "</tr>"
         for row in rows
     )
-    return (
-        f'<table class="table stacked {css}"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table>"
-    )
+    return f'<table class="table {css}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def ledger_table(claims: list[tuple[Claim, str]]) -> str:
     """Return the ledger: a row for each claim, with its chapter's address."""
     if not claims:
         return "<p>No executed chapter has recorded a claim.</p>"
-    return table("ledger", CLAIM_COLUMNS, [ledger_row(claim, link) for claim, link in claims])
+    return table(
+        "stacked ledger", CLAIM_COLUMNS, [ledger_row(claim, link) for claim, link in claims]
+    )
 
 
 def ledger_row(claim: Claim, link: str) -> list[str]:
@@ -147,12 +146,12 @@ def status_table(executed, link) -> str:
         rows.append(
             [
                 f'<a href="{link(docname)}">{html.escape(chapter.title)}</a>',
-                chapter.execution.get("finished", "by Jupyter Book").replace("+00:00", ""),
+                chapter.execution.get("finished", "by Jupyter Book")[:19].replace("T", " "),
                 "—" if seconds is None else f"{seconds:.1f}",
                 f"{len(chapter.claims)}" + (f", {failed} failed" if failed else ""),
             ]
         )
-    return table("status", STATUS_COLUMNS, rows)
+    return table("stacked status", STATUS_COLUMNS, rows)
 
 
 def versions_table() -> str:

@@ -1,0 +1,139 @@
+"""Every built page in a headless Chromium with no network, at a desk's width and a phone's."""
+
+import shutil
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from book import build
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+OFFLINE = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+# what a reader would see wrong; run once MathJax has typeset the page
+INSPECT = r"""async () => {
+  if (window.MathJax?.startup?.promise) await MathJax.startup.promise;
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  const raw = all('.math').filter((e) => !e.querySelector('mjx-container'));
+  const text = document.querySelector('article')?.innerText ?? '';
+  return {
+    untypeset: raw.map((e) => e.textContent),
+    delimiters: text.match(/\\[()\[\]]|\$\$/g) ?? [],
+    errors: all('mjx-merror').map((e) => e.getAttribute('data-mjx-error') ?? e.textContent),
+    formulas: all('mjx-container').length,
+    unnamed: all('article img').filter((e) => !e.alt.trim()).map((e) => e.src),
+    broken: all('img').filter((e) => e.complete && !e.naturalWidth).map((e) => e.src),
+    wide: all('body *').filter(sticksOut).slice(0, 5).map((e) => e.outerHTML.slice(0, 200)),
+    width: document.scrollingElement.scrollWidth,
+  };
+  function sticksOut(e) {
+    if (e.getBoundingClientRect().right <= innerWidth + 1) return false;
+    for (let p = e; p; p = p.parentElement)
+      if (getComputedStyle(p).overflowX !== 'visible' && p !== document.body) return false;
+    return true;
+  }
+}"""
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless Chromium; its absence is a failure, for the pages would go unseen."""
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.fail(
+            f"none of {', '.join(BROWSERS)} is installed (Debian: apt-get install chromium)"
+        )
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=path, args=list(OFFLINE))
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_look_right_with_no_network(browser, pages, width):
+    assert len(pages) > len(build.chapters())
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    problems = []
+    for path in pages:
+        name = path.relative_to(build.HTML)
+        problems += [f"{name}: {problem}" for problem in inspect(context, path, width)]
+    context.close()
+    assert not problems, "\n".join(problems)
+
+
+def inspect(context, path, width):
+    """Open one page and return what is wrong with it."""
+    problems = []
+    page = context.new_page()
+
+    def only_files(route):
+        if route.request.url.startswith(("file:", "data:", "blob:")):
+            route.continue_()
+        else:
+            problems.append(f"asks the network for {route.request.url}")
+            route.abort()
+
+    page.route("**/*", only_files)
+    page.on("pageerror", lambda error: problems.append(f"script error: {error}"))
+    page.on("console", lambda m: m.type == "error" and problems.append(f"console: {m.text}"))
+    page.on("requestfailed", lambda request: problems.append(f"not found: {request.url}"))
+    page.goto(path.as_uri(), wait_until="load")
+    seen = page.evaluate(INSPECT)
+    page.close()
+
+    for kind in ("untypeset", "delimiters", "errors", "unnamed", "broken"):
+        problems += [f"{kind}: {item}" for item in seen[kind]]
+    if seen["width"] > width:
+        problems.append(f"{seen['width']} px wide on a screen of {width} px: {seen['wide']}")
+    return problems
+
+
+def test_inspection_sees_what_it_is_for(browser, tmp_path):
+    """The checks above can fail: a page with one fault of each kind is caught on all counts."""
+    page = tmp_path / "page.html"
+    page.write_text(
+        r"""<article><span class="math">\(x\)</span><img src="absent.png">
+        <script src="https://example.invalid/script.js"></script><script>undefinedName</script>
+        <mjx-merror data-mjx-error="no macro"></mjx-merror><div style="width:600px">wide</div>"""
+    )
+    context = browser.new_context(viewport={"width": 390, "height": 900})
+    found = "\n".join(inspect(context, page, 390))
+    context.close()
+    for expected in (
+        "asks the network for https://example.invalid",
+        "script error",
+        "console",
+        "not found",
+        "untypeset",
+        "delimiters",
+        "errors: no macro",
+        "unnamed",
+        "broken",
+        "px wide on a screen of 390 px",
+    ):
+        assert expected in found, f"{expected!r} not in:\n{found}"
+
+
+def test_the_front_door_opens_the_book(browser, pages):
+    page = browser.new_page()
+    page.goto((build.HTML / "index.html").as_uri())
+    page.wait_for_url("**/book/index.html")
+    page.close()
+
+
+def test_ledger_page_typesets_every_claim(browser, pages, outcomes):
+    claims = [claim for outcome in outcomes.values() for claim in outcome.claims()]
+    page = browser.new_page()
+    page.goto((build.HTML / "book" / "ledger.html").as_uri())
+    seen = page.evaluate(INSPECT)
+    rows = page.locator("table.ledger tbody tr").count()
+    page.close()
+    assert rows == len(claims)
+    assert seen["formulas"] >= sum(claim.statement.count("$") // 2 for claim in claims) > 0
+    assert seen["errors"] == seen["untypeset"] == []
