@@ -278,7 +278,7 @@ def typeset(inputs: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)  # a page read earlier would not warn again
     jupyter_book = Path(sys.executable).with_name("jupyter-book")
     options = ["--path-output", ROOT, "-W", "-n", "--keep-going"]
-    subprocess.run([jupyter_book, "build", STAGED, *options], check=True, cwd=ROOT)
+    subprocess.run([jupyter_book, "build", STAGED, *options], check=True)
     STAMP.write_text(inputs)
 
 
