@@ -11,6 +11,8 @@ from dephdp.composition import (
 )
 from dephdp.domain import Attribute, Domain
 from dephdp.mechanisms.exponential import exponential_mechanism
+from dephdp.mechanisms.remap import bayes_actions, bayes_remap
+from dephdp.mechanisms.tight import tight_constraints_mechanism
 from dephdp.metric import check_metric, distance_matrix
 
 __all__ = [
@@ -18,6 +20,8 @@ __all__ = [
     "Channel",
     "Domain",
     "PrivacyCertificate",
+    "bayes_actions",
+    "bayes_remap",
     "certify",
     "check_metric",
     "compose_budget",
@@ -28,4 +32,5 @@ __all__ = [
     "product_privacy_level",
     "product_worst_case",
     "split_budget",
+    "tight_constraints_mechanism",
 ]
