@@ -11,6 +11,11 @@ from dephdp.composition import (
 )
 from dephdp.domain import Attribute, Domain
 from dephdp.mechanisms.exponential import exponential_mechanism
+from dephdp.mechanisms.laplace import (
+    geometric_mechanism,
+    laplace_mechanism,
+    planar_laplace_mechanism,
+)
 from dephdp.mechanisms.remap import bayes_actions, bayes_remap
 from dephdp.mechanisms.tight import tight_constraints_mechanism
 from dephdp.metric import check_metric, distance_matrix
@@ -28,6 +33,9 @@ __all__ = [
     "datasets",
     "distance_matrix",
     "exponential_mechanism",
+    "geometric_mechanism",
+    "laplace_mechanism",
+    "planar_laplace_mechanism",
     "privacy_level",
     "product_privacy_level",
     "product_worst_case",
