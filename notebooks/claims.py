@@ -120,15 +120,18 @@ class Claim:
         return "\n".join(lines + [f"  {values}"] * bool(values))
 
     def to_record(self) -> dict:
-        """Return the claim as JSON types; infinities become strings, which JSON can hold."""
-        record = asdict(self) | {"evidence": list(self.evidence)}
-        record["numbers"] = {n: str(v) if math.isinf(v) else v for n, v in self.numbers.items()}
-        return record
+        """Return the claim as JSON types.
+
+        The numbers become pairs, for notebooks sort the keys of a mapping, and infinities become
+        strings, for JSON has none.
+        """
+        values = [[n, str(v) if math.isinf(v) else v] for n, v in self.numbers.items()]
+        return asdict(self) | {"evidence": list(self.evidence), "numbers": values}
 
     @classmethod
     def from_record(cls, record: Mapping) -> Claim:
         """Read a claim back from `to_record`."""
-        values = {n: float(v) if isinstance(v, str) else v for n, v in record["numbers"].items()}
+        values = {n: float(v) if isinstance(v, str) else v for n, v in record["numbers"]}
         return cls(**{**record, "evidence": tuple(record["evidence"]), "numbers": values})
 
 

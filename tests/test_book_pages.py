@@ -22,6 +22,9 @@ OFFLINE = (
 INSPECT = r"""async () => {
   if (window.MathJax?.startup?.promise) await MathJax.startup.promise;
   const all = (selector) => [...document.querySelectorAll(selector)];
+  all('details').forEach((e) => { e.open = true; });  // folded proofs, code and solutions
+  all('.toggle-hidden').forEach((e) => e.classList.remove('toggle-hidden'));
+  const inline = all("mjx-container:not([display='true'])");
   const raw = all('.math').filter((e) => !e.querySelector('mjx-container'));
   const text = document.querySelector('article')?.innerText ?? '';
   return {
@@ -31,9 +34,14 @@ INSPECT = r"""async () => {
     formulas: all('mjx-container').length,
     unnamed: all('article img').filter((e) => !e.alt.trim()).map((e) => e.src),
     broken: all('img').filter((e) => e.complete && !e.naturalWidth).map((e) => e.src),
+    cut: inline.filter(sticksOutOfItsLine).map((e) => e.closest('.math')?.textContent.slice(0, 80)),
     wide: all('body *').filter(sticksOut).slice(0, 5).map((e) => e.outerHTML.slice(0, 200)),
     width: document.scrollingElement.scrollWidth,
   };
+  function sticksOutOfItsLine(e) {
+    const line = e.closest('p, li, td, th, dt, dd, div');
+    return e.getBoundingClientRect().right > line.getBoundingClientRect().right + 1;
+  }
   function sticksOut(e) {
     if (e.getBoundingClientRect().right <= innerWidth + 1) return false;
     for (let p = e; p; p = p.parentElement)
@@ -87,7 +95,7 @@ def inspect(context, path, width):
     seen = page.evaluate(INSPECT)
     page.close()
 
-    for kind in ("untypeset", "delimiters", "errors", "unnamed", "broken"):
+    for kind in ("untypeset", "delimiters", "errors", "cut", "unnamed", "broken"):
         problems += [f"{kind}: {item}" for item in seen[kind]]
     if seen["width"] > width:
         problems.append(f"{seen['width']} px wide on a screen of {width} px: {seen['wide']}")
@@ -100,7 +108,9 @@ def test_inspection_sees_what_it_is_for(browser, tmp_path):
     page.write_text(
         r"""<article><span class="math">\(x\)</span><img src="absent.png">
         <script src="https://example.invalid/script.js"></script><script>undefinedName</script>
-        <mjx-merror data-mjx-error="no macro"></mjx-merror><div style="width:600px">wide</div>"""
+        <mjx-merror data-mjx-error="no macro"></mjx-merror>
+        <p><span class="math">a<mjx-container style="padding:250px">y</mjx-container></span></p>
+        <div style="width:600px">wide</div>"""
     )
     context = browser.new_context(viewport={"width": 390, "height": 900})
     found = "\n".join(inspect(context, page, 390))
@@ -113,6 +123,7 @@ def test_inspection_sees_what_it_is_for(browser, tmp_path):
         "untypeset",
         "delimiters",
         "errors: no macro",
+        "cut: ay",
         "unnamed",
         "broken",
         "px wide on a screen of 390 px",

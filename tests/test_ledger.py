@@ -2,8 +2,10 @@
 
 import re
 
-from book._ext.claims_ledger import ledger_table, status_table, versions_table
+from book._ext.claims_ledger import Chapter, ledger, status, versions
 from notebooks.claims import Claim
+
+LINK = "../{}.html".format
 
 
 def claim(id, **change):
@@ -19,54 +21,51 @@ def claim(id, **change):
     return Claim(id=id, **fields | change)
 
 
+def chapter(*claims, **execution):
+    return Chapter("notebooks/name", "Composition & more", list(claims), execution)
+
+
 def cells(html):
-    return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", html)]
+    rows = re.findall(r"<tr>(.*?)</tr>", html)
+    return [found for row in rows if (found := re.findall(r"<td[^>]*>(.*?)</td>", row))]
 
 
 def test_ledger_shows_every_field_and_leads_to_the_computation():
-    table = ledger_table([(claim("first"), "../notebooks/chapter.html"), (claim("second"), "x")])
-    _, (statement, source, evidence, verdict, numbers), second = cells(table)
-    assert '<a href="../notebooks/chapter.html#claim-first">first</a>' in statement
+    text = ledger([chapter(claim("first"), claim("second")), chapter(claim("third"))], LINK)
+    first, second, third = cells(text)
+    statement, evidence, verdict, numbers = first
+    assert '<a href="../notebooks/name.html#claim-first">first</a>' in statement
     assert r"\(a &lt; b\)" in statement
-    assert source == "DepHDP, Theorem 1"
-    assert evidence == "Monte Carlo + counterexample"
+    assert "DepHDP, Theorem 1" in statement
+    assert evidence == "Monte Carlo<br>counterexample"
     assert "refuted" in verdict
-    assert numbers == "z score: 1.25 × 10<sup>−7</sup>"
+    assert numbers == "z score: <b>1.25 × 10<sup>−7</sup></b>"
     assert "second" in second[0]
+    assert "third" in third[0]
+    assert text.count('<h2><a href="../notebooks/name.html">Composition &amp; more</a></h2>') == 2
+    assert "3 claims: 3 refuted." in text
 
 
 def test_ledger_marks_what_failed():
-    (_, row) = cells(ledger_table([(claim("first", holds=False, numbers={}), "x")]))
-    assert "claim-failed" in row[3]
-    assert row[4] == "—"
+    text = ledger([chapter(claim("first", holds=False, numbers={}), claim("second"))], LINK)
+    assert "2 claims: 1 failed, 1 refuted." in text
+    assert "claim-failed" in cells(text)[0][2]
+    assert cells(text)[0][3] == "—"
 
 
 def test_ledger_says_when_it_is_empty():
-    assert "No executed chapter" in ledger_table([])
-
-
-class Chapter:
-    title = "Composition & more"
-    claims = (claim("first"), claim("second", holds=False))
-    execution = {"seconds": 12.34, "finished": "2026-01-02T03:04:05+00:00"}  # noqa: RUF012
-
-
-class PlainChapter(Chapter):
-    claims = ()
-    execution = {}  # noqa: RUF012
+    assert "No executed chapter" in ledger([], LINK)
+    assert "No executed chapter" in ledger([chapter()], LINK)
 
 
 def test_status_shows_when_how_long_and_how_many():
-    _, ours, plain = cells(status_table([("a", Chapter), ("b", PlainChapter)], "{}.html".format))
-    assert ours == [
-        '<a href="a.html">Composition &amp; more</a>',
-        "2026-01-02 03:04:05",
-        "12.3",
-        "2, 1 failed",
-    ]
+    ours = chapter(claim("first"), seconds=12.34, finished="2026-01-02T03:04:05+00:00")
+    (title, *when), plain = cells(status([ours, chapter()], LINK))
+    assert title == '<a href="../notebooks/name.html">Composition &amp; more</a>'
+    assert when == ["2026-01-02 03:04", "12.3", "1"]
     assert plain[1:] == ["by Jupyter Book", "—", "0"]
-    assert "No chapter" in status_table([], str)
+    assert "No chapter" in status([], LINK)
 
 
 def test_versions_name_what_computed_the_book():
-    assert [row[0] for row in cells(versions_table())[1:3]] == ["Python", "numpy"]
+    assert [row[0] for row in cells(versions())[:2]] == ["Python", "numpy"]

@@ -7,6 +7,8 @@ so they work the same whether papermill or Jupyter Book executed the chapters.
 import html
 import platform
 import sys
+from collections import Counter
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,12 +19,28 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "notebooks"))
-from claims import Claim, label, markup, number_html, read_claims, require_unique
+from claims import (
+    Claim,
+    InvalidClaim,
+    label,
+    markup,
+    number_html,
+    read_claims,
+    require_unique,
+)
 
 LOGGER = logging.getLogger(__name__)
 PACKAGES = ["numpy", "scipy", "pandas", "numba", "cvxpy", "highspy", "matplotlib", "jupyter-book"]
-CLAIM_COLUMNS = ["Claim", "Source", "Evidence", "Verdict", "Numbers"]
-STATUS_COLUMNS = ["Chapter", "Executed (UTC)", "Seconds", "Claims"]
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One executed chapter: where it stands, what it claims and how its execution went."""
+
+    docname: str
+    title: str
+    claims: list[Claim]
+    execution: dict
 
 
 class Placeholder(nodes.General, nodes.Element):
@@ -45,48 +63,29 @@ class FillTables(SphinxPostTransform):
 
     def run(self, **kwargs):
         """Fill the tables of one page."""
+        tables = {
+            "claims-ledger": lambda: ledger(self.app.executed, self.link),
+            "build-status": lambda: status(self.app.executed, self.link) + versions(),
+        }
         for node in list(self.document.findall(Placeholder)):
-            executed = executed_chapters(self.env)
-            if node["kind"] == "claims-ledger":
-                text = ledger_table(
-                    [(claim, self.link(name)) for name, book in executed for claim in book.claims]
-                )
-            else:
-                text = status_table(executed, self.link) + versions_table()
-            node.replace_self(nodes.raw("", text, format="html"))
+            node.replace_self(nodes.raw("", tables[node["kind"]](), format="html"))
 
     def link(self, docname):
         """Return a chapter's address as seen from this page."""
         return self.app.builder.get_relative_uri(self.env.docname, docname)
 
 
-class Executed:
-    """One executed chapter: its title, its claims and how its execution went."""
-
-    def __init__(self, env, docname, path):
-        notebook = nbformat.read(path, as_version=4)
-        self.title = env.titles[docname].astext()
-        self.claims = read_claims(notebook)
-        self.execution = dict(notebook.metadata.get("execution", {}))
-
-
-def executed_chapters(env):
-    """Return ``(docname, Executed)`` for each chapter in the order of the table of contents."""
+def executed_chapters(env) -> list[Chapter]:
+    """Return the chapters in the order of the table of contents."""
     folder = Path(env.mystnb_config.output_folder)
-    found = [
-        (docname, Executed(env, docname, folder / f"{docname}.ipynb"))
-        for docname in reading_order(env)
-        if docname.startswith("notebooks/")
-    ]
-    try:
-        require_unique(claim for _, chapter in found for claim in chapter.claims)
-    except ValueError as error:
-        LOGGER.warning(str(error))
-    for docname, chapter in found:
-        for claim in chapter.claims:
-            if not claim.holds:
-                LOGGER.warning("claim %s failed its check", claim.id, location=docname)
-    return found
+    chapters = []
+    for docname in reading_order(env):
+        if docname.startswith("notebooks/"):
+            notebook = nbformat.read(folder / f"{docname}.ipynb", as_version=4)
+            title = env.titles[docname].astext()
+            execution = dict(notebook.metadata.get("execution", {}))
+            chapters.append(Chapter(docname, title, read_claims(notebook), execution))
+    return chapters
 
 
 def reading_order(env):
@@ -111,58 +110,79 @@ def table(css, columns, rows):
     return f'<table class="table {css}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
-def ledger_table(claims: list[tuple[Claim, str]]) -> str:
-    """Return the ledger: a row for each claim, with its chapter's address."""
-    if not claims:
+def ledger(chapters, link) -> str:
+    """Return the ledger: how many claims came out how, then a table for each chapter."""
+    states = Counter(state(claim) for chapter in chapters for claim in chapter.claims)
+    if not states:
         return "<p>No executed chapter has recorded a claim.</p>"
-    return table(
-        "stacked ledger", CLAIM_COLUMNS, [ledger_row(claim, link) for claim, link in claims]
-    )
+    counts = ", ".join(f"{count} {name}" for name, count in states.items())
+    columns = ["Claim", "Evidence", "Verdict", "Numbers"]
+    parts = [f"<p>{states.total()} claims: {counts}.</p>"]
+    for chapter in chapters:
+        address = link(chapter.docname)
+        rows = [ledger_row(claim, address) for claim in chapter.claims]
+        parts.append(f'<h2><a href="{address}">{html.escape(chapter.title)}</a></h2>')
+        parts.append(table("stacked ledger", columns, rows))
+    return "".join(parts)
 
 
-def ledger_row(claim: Claim, link: str) -> list[str]:
+def ledger_row(claim: Claim, address: str) -> list[str]:
     """Return the cells of one claim."""
-    state = claim.verdict if claim.holds else "failed"
-    values = "<br>".join(
-        f"{html.escape(label(name))}: {number_html(value)}" for name, value in claim.numbers.items()
-    )
     return [
-        f'<a href="{link}#claim-{claim.id}">{claim.id}</a><br>{markup(claim.statement)}',
-        markup(claim.source),
-        html.escape(" + ".join(claim.evidence)),
-        f'<span class="claim-state claim-{state}">{state}</span>',
-        values or "—",
+        f'<a href="{address}#claim-{claim.id}">{claim.id}</a><br>{markup(claim.statement)}'
+        f'<div class="claim-source">{markup(claim.source)}</div>',
+        "<br>".join(map(html.escape, claim.evidence)),
+        f'<span class="claim-state claim-{state(claim)}">{state(claim)}</span>',
+        "<br>".join(
+            f"{html.escape(label(name))}: <b>{number_html(value)}</b>"
+            for name, value in claim.numbers.items()
+        )
+        or "—",
     ]
 
 
-def status_table(executed, link) -> str:
-    """Return when each chapter was executed, how long it took and what became of its claims."""
-    if not executed:
+def state(claim: Claim) -> str:
+    """Return what became of a claim: its verdict, unless its check failed."""
+    return claim.verdict if claim.holds else "failed"
+
+
+def status(chapters, link) -> str:
+    """Return when each chapter was executed, how long it took and how many claims it made."""
+    if not chapters:
         return "<p>No chapter has been executed.</p>"
     rows = []
-    for docname, chapter in executed:
+    for chapter in chapters:
         seconds = chapter.execution.get("seconds")
-        failed = sum(not claim.holds for claim in chapter.claims)
+        finished = chapter.execution.get("finished", "by Jupyter Book")
         rows.append(
             [
-                f'<a href="{link(docname)}">{html.escape(chapter.title)}</a>',
-                chapter.execution.get("finished", "by Jupyter Book")[:19].replace("T", " "),
+                f'<a href="{link(chapter.docname)}">{html.escape(chapter.title)}</a>',
+                finished[:16].replace("T", " "),
                 "—" if seconds is None else f"{seconds:.1f}",
-                f"{len(chapter.claims)}" + (f", {failed} failed" if failed else ""),
+                str(len(chapter.claims)),
             ]
         )
-    return table("stacked status", STATUS_COLUMNS, rows)
+    return table("stacked status", ["Chapter", "Executed (UTC)", "Seconds", "Claims"], rows)
 
 
-def versions_table() -> str:
+def versions() -> str:
     """Return the versions of what the chapters were computed with."""
     rows = [["Python", platform.python_version()]]
     rows += [[name, version(name)] for name in PACKAGES]
     return table("versions", ["Software", "Version"], rows)
 
 
-def generated_pages(app, env):
-    """Rewrite the generated pages whenever any page was read again."""
+def collect(app, env):
+    """Read what was executed, warn of what failed, and have the generated pages written anew."""
+    app.executed = executed_chapters(env)
+    claims = [claim for chapter in app.executed for claim in chapter.claims]
+    for claim in claims:
+        if not claim.holds:
+            LOGGER.warning("claim failed its check: %s", claim.to_text())
+    try:
+        require_unique(claims)
+    except InvalidClaim as error:
+        LOGGER.warning(str(error))
     return [docname for docname, data in env.metadata.items() if "generated" in data]
 
 
@@ -184,6 +204,6 @@ def setup(app):
     app.add_directive("build-status", Table)
     app.add_post_transform(FillTables)
     app.connect("builder-inited", forget_stamp)
-    app.connect("env-updated", generated_pages)
+    app.connect("env-updated", collect)
     app.connect("html-page-context", show_mathematics, priority=100)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
