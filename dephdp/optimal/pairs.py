@@ -1,0 +1,123 @@
+"""Which pairs of states need their privacy rows, and the lists that each output keeps of them.
+
+A row z_k >= E_ik z_i follows from two others, exactly when d(i, j) + d(j, k) = d(i, k), and nearly
+when that sum is little larger. Nearly implied rows are what makes the program large and its
+interior points slow, and each output needs few of them. So every output starts from the pairs of a
+spanner and takes further pairs in when its own column comes close to violating them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from dephdp.optimal.kernels import Rows
+
+# Relative tolerance of "d(i, j) + d(j, k) = d(i, k)": rounding of sums of a few distances.
+COLLINEAR = 1e-12
+# The rows are imposed at a budget smaller by this factor: far above the rounding of levels, of
+# COLLINEAR and of row sums, far below any gap that is asked for.
+TIGHTENED = 1 - 1e-9
+# Stretch of the starting spanner. Two per cent leave about ten pairs a state in the plane.
+STRETCH = 0.02
+# An unlisted pair is taken in once ln(z_i / z_j) has used up all but this share of epsilon d(i, j).
+NEAR = 0.1
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """The states as the privacy rows see them.
+
+    Attributes
+    ----------
+    decay : ndarray, shape (n, n)
+        E_ij = exp(-epsilon d(i, j)) at the tightened budget.
+    essential : ndarray of bool, shape (n, n)
+        Pairs that no third state implies.
+    near : ndarray, shape (n, n)
+        E to the power 1 - NEAR: z_j < near_ij z_i says that little is left of the row's slack.
+    base : ndarray of int64, shape (pairs,)
+        The pairs i n + j, j < i, of the spanner, ascending.
+    """
+
+    decay: np.ndarray
+    essential: np.ndarray
+    near: np.ndarray
+    base: np.ndarray
+
+    @classmethod
+    def build(cls, distances, epsilon, stretch=STRETCH) -> Neighbourhood:
+        """Find the essential pairs and the spanner of a metric, at the cost of n^3 comparisons."""
+        n = len(distances)
+        nearest = np.argsort(distances, axis=1, kind="stable").astype(np.int32)
+        essential = _unimplied(distances, nearest, COLLINEAR)
+        spanner = _unimplied(distances, nearest, stretch)
+        # A state at infinite distance from all others has no row, yet its entries have to be
+        # kept from being negative: a pair with E = 0 does that.
+        lonely = np.flatnonzero(~spanner.any(axis=1))
+        partner = np.where(lonely == 0, 1, 0)
+        if n > 1:
+            spanner[lonely, partner] = spanner[partner, lonely] = True
+        decay = np.exp(-epsilon * TIGHTENED * distances)
+        i, j = np.nonzero(np.tril(spanner))
+        return cls(decay, essential | spanner, decay ** (1 - NEAR), i.astype(np.int64) * n + j)
+
+    @property
+    def states(self) -> int:
+        """Number of states n."""
+        return len(self.decay)
+
+    def rows(self, lists) -> Rows:
+        """Lay out the pair lists (ascending arrays of i n + j) of the outputs one after another."""
+        n = self.states
+        sizes = np.array([len(keys) for keys in lists], dtype=np.int64)
+        begins = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        first = np.arange(n + 1, dtype=np.int64) * n  # the key of (i, 0)
+        start = np.array(
+            [b + np.searchsorted(k, first) for b, k in zip(begins, lists, strict=True)]
+        )
+        keys = np.concatenate(lists)
+        i, j = keys // n, keys % n
+        return Rows(start.astype(np.int64), j.astype(np.int32), self.decay[i, j])
+
+
+def pair_keys(rows: Rows) -> list[np.ndarray]:
+    """Return the pair list of each output, the inverse of `Neighbourhood.rows`."""
+    n = rows.start.shape[1] - 1
+    lists = []
+    for start in rows.start:
+        i = np.repeat(np.arange(n, dtype=np.int64), np.diff(start))
+        lists.append(i * n + rows.other[start[0] : start[-1]])
+    return lists
+
+
+@numba.njit(cache=True, nogil=True)
+def _unimplied(distances, nearest, stretch):
+    """Mark the pairs (i, k) with no j such that d(i, j) + d(j, k) <= (1 + stretch) d(i, k).
+
+    Both legs have to be shorter than d(i, k), lest two pairs be dropped for the sake of each other.
+    """
+    n = len(distances)
+    kept = np.zeros((n, n), dtype=np.bool_)
+    for i in range(n):
+        for k in range(i):
+            limit = distances[i, k] * (1 + stretch)
+            if limit == np.inf:
+                continue
+            implied = False
+            for j in nearest[i]:  # detours are short where the first leg is
+                first = distances[i, j]
+                if first >= distances[i, k]:
+                    break
+                if (
+                    j != i
+                    and distances[j, k] < distances[i, k]
+                    and first + distances[j, k] <= limit
+                ):
+                    implied = True
+                    break
+            if not implied:
+                kept[i, k] = kept[k, i] = True
+    return kept
