@@ -229,12 +229,15 @@ def execute_chapters(names: Iterable[str], jobs: int | None = None) -> dict[str,
         An `Outcome` for each name, in the given order.
     """
     names = list(names)
-    spawn = multiprocessing.get_context("spawn")  # kernels do not survive a fork
-    with ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=spawn) as pool:
-        pending = [pool.submit(attempt, name) for name in names]
-        bar = tqdm(as_completed(pending), total=len(names), desc="chapters", unit="chapter")
-        done = {outcome.name: outcome for outcome in (future.result() for future in bar)}
-    return {name: done[name] for name in names}
+    done = {name: Outcome(name, executed_path(name, {})) for name in names}
+    missing = [name for name, outcome in done.items() if not outcome.path.exists()]
+    if missing:
+        spawn = multiprocessing.get_context("spawn")  # kernels do not survive a fork
+        with ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=spawn) as pool:
+            pending = [pool.submit(attempt, name) for name in missing]
+            bar = tqdm(as_completed(pending), total=len(missing), desc="chapters", unit="chapter")
+            done |= {outcome.name: outcome for outcome in (future.result() for future in bar)}
+    return done
 
 
 def prune(outcomes: Mapping[str, Outcome]) -> None:

@@ -116,7 +116,7 @@ def ledger(chapters, link) -> str:
     if not states:
         return "<p>No executed chapter has recorded a claim.</p>"
     counts = ", ".join(f"{count} {name}" for name, count in states.items())
-    columns = ["Claim", "Evidence", "Verdict", "Numbers"]
+    columns = ["Claim", "Evidence", "Verdict"]
     parts = [f"<p>{states.total()} claims: {counts}.</p>"]
     for chapter in chapters:
         address = link(chapter.docname)
@@ -128,16 +128,16 @@ def ledger(chapters, link) -> str:
 
 def ledger_row(claim: Claim, address: str) -> list[str]:
     """Return the cells of one claim."""
+    values = "".join(
+        f"<span><i>{html.escape(label(name))}</i> {number_html(value)}</span>"
+        for name, value in claim.numbers.items()
+    )
     return [
         f'<a href="{address}#claim-{claim.id}">{claim.id}</a><br>{markup(claim.statement)}'
+        f'<div class="claim-numbers">{values}</div>'
         f'<div class="claim-source">{markup(claim.source)}</div>',
-        "<br>".join(map(html.escape, claim.evidence)),
+        ", ".join(map(html.escape, claim.evidence)),
         f'<span class="claim-state claim-{state(claim)}">{state(claim)}</span>',
-        "<br>".join(
-            f"{html.escape(label(name))}: <b>{number_html(value)}</b>"
-            for name, value in claim.numbers.items()
-        )
-        or "—",
     ]
 
 
