@@ -67,7 +67,7 @@ class Outcome:
 
 def chapters() -> list[str]:
     """Return the chapters' names in the order of the table of contents."""
-    entries = re.findall(r"file:\s*notebooks/(\w+)", (ROOT / "_toc.yml").read_text())
+    entries = re.findall(r"(?m)^[^#\n]*file:\s*notebooks/(\w+)", (ROOT / "_toc.yml").read_text())
     return list(dict.fromkeys(entries))
 
 
@@ -263,13 +263,9 @@ def stage(outcomes: Mapping[str, Outcome]) -> str:
     config["sphinx"]["local_extensions"] = {k: str(ROOT / v) for k, v in extensions.items()}
     (STAGED / "_config.yml").write_text(yaml.safe_dump(config))
     staged = sorted(path for path in STAGED.rglob("*") if path.is_file())
-    code = [*files("book/_ext", "dephdp", "drha", suffixes=(".py",)), ROOT / "requirements.lock"]
-    return digest([*staged, *code, source_of_claims()])
-
-
-def source_of_claims() -> Path:
-    """Return the module that renders claims, which the ledger page is made with."""
-    return ROOT / "notebooks" / "claims.py"
+    # the ledger page is made by an extension that renders claims with the chapters' own module
+    code = files("book/_ext", "notebooks", suffixes=(".py",))
+    return digest([*staged, *code, ROOT / "requirements.lock"])
 
 
 def typeset(inputs: str) -> None:
@@ -320,7 +316,8 @@ def build(jobs: int | None = None) -> Path:
     outcomes = execute_chapters(chapters(), jobs)
     if found := problems(outcomes):
         raise ChapterError("\n\n".join(found))
-    with locked(EXECUTED / "book.lock"):
+    prune(outcomes)
+    with locked(BUILD / "book.lock"):
         typeset(stage(outcomes))
     return HTML
 
