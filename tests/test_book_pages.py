@@ -138,6 +138,12 @@ def test_the_front_door_opens_the_book(browser, pages):
     page.close()
 
 
+def test_a_second_build_leaves_the_pages_alone(pages):
+    before = build.STAMP.stat().st_mtime_ns
+    build.build()
+    assert build.STAMP.stat().st_mtime_ns == before
+
+
 def test_ledger_page_typesets_every_claim(browser, pages, outcomes):
     claims = [claim for outcome in outcomes.values() for claim in outcome.claims()]
     page = browser.new_page()
