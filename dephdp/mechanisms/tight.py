@@ -44,10 +44,10 @@ def tight_constraints_mechanism(distances, epsilon):
     -----
     With K = e^(-ε D) the rows sum to one exactly if K μ = 1. If such a μ ≥ 0 exists, then
     M(y | x) / M(y | x') = e^(ε (d(x', y) - d(x, y))) ≤ e^(ε d(x, x')) by the triangle inequality,
-    with equality at y = x: the level is exactly ε (Chatzikokolakis, ElSalamouny and Palamidessi,
-    Efficient utility improvement for location privacy, PoPETs 2017). On a line the masses are
-    positive at every ε; on the discrete metric the mechanism is randomised response. On any finite
-    metric it exists for ε large enough, since K tends to the identity.
+    with equality at y = x: the level is exactly ε (ElSalamouny, Chatzikokolakis and Palamidessi,
+    Generalized differential privacy, LNCS 8464, 2014). On a line the masses are positive at every
+    ε; on the discrete metric the mechanism is randomised response. On any finite metric it exists
+    for ε large enough, since K tends to the identity.
 
     K μ = 1 is solved by elimination with iterative refinement. States at distance zero are one
     state, whose output is the first of them. K can be singular for other reasons (on the complete
