@@ -8,7 +8,7 @@ import numpy as np
 
 from dephdp.certificate import PrivacyCertificate, certify, privacy_level
 from dephdp.errors import InvalidDomain
-from dephdp.exponents import largest_private
+from dephdp.exponents import largest_private, settle
 from dephdp.metric import check_distances, combine_distances, shortest_path_closure
 from dephdp.validation import check_epsilon, check_loss, check_prior, check_stochastic
 
@@ -217,8 +217,10 @@ class Channel:
         the triangle inequality (distances are replaced by their shortest paths, which asks for
         the same privacy). Its rows then sum to s(x) ≥ 1, and s(x) ≤ e^(α d) s(x'), so dividing by
         the sums costs at most another α: some exponent α in [ε/2, ε] serves, and the largest one
-        found is used. A solver's answer with stray zeros hardly moves; the identity becomes the
-        calibrated exponential mechanism.
+        found is used; the identity becomes the calibrated exponential mechanism. If the sums are
+        one up to a solver's tolerance, α = ε itself serves after mixing in a trace of a channel
+        that is private with room to spare, the one at α = ε/4. The nearer of the two channels is
+        returned: a solver's answer hardly moves.
         """
         epsilon = check_epsilon(epsilon)
         if self.privacy_level() <= epsilon:
@@ -230,13 +232,20 @@ class Channel:
             _max_product(np.exp(-alpha * metric), self.matrix, closed)
             return closed / closed.sum(axis=1, keepdims=True)
 
-        matrix = largest_private(
+        lowered = largest_private(
             closure,
             lambda alpha: privacy_level(closure(alpha), self.distances),
             epsilon,
             self.distances,
         )
-        return Channel(matrix, self.distances)
+        full, spare = closure(epsilon), closure(epsilon / 4)
+        if privacy_level(spare, self.distances) > epsilon:  # so small a budget that rounding shows
+            return Channel(lowered, self.distances)
+        mixed = settle(
+            lambda weight: weight * full + (1 - weight) * spare, 1.0, epsilon, self.distances
+        )
+        nearest = min((lowered, mixed), key=lambda matrix: np.abs(matrix - self.matrix).sum())
+        return Channel(nearest, self.distances)
 
     @cached_property
     def _level(self):

@@ -278,6 +278,31 @@ def test_repair_hardly_moves_a_nearly_private_channel():
     )
 
 
+@pytest.mark.parametrize("seed", [527, 1784, 2754])
+def test_repair_hardly_moves_a_channel_off_by_rounding_whatever_its_rows(seed):
+    """Here the level rises as the exponent of the closure falls from ε: lowering it goes far."""
+    rng = np.random.default_rng(seed)
+    states = int(rng.integers(3, 9))
+    distances = euclidean(rng.random((states, 2)))
+    count = int(rng.integers(1, states))
+    chosen = rng.choice(states, count, replace=False)
+    rays = np.exp(-distances[:, chosen]) * rng.random(count)
+    rays /= rays.sum(axis=1).max()
+    scale = rng.uniform(0.3, 1)
+    while True:  # the last output takes what the rows lack, privately once that is nearly constant
+        last = 1 - scale * rays.sum(axis=1)
+        if (last > 0).all() and (np.log(last[:, None] / last) - distances).max() <= 0:
+            break
+        scale *= 0.98
+    matrix = np.column_stack([scale * rays, last])
+    matrix *= 1 + 1e-10 * rng.standard_normal(matrix.shape)
+    channel = Channel(matrix / matrix.sum(axis=1, keepdims=True), distances)
+    assert channel.privacy_level() > 1
+    repaired = channel.repair(1.0)
+    assert repaired.privacy_level() <= 1
+    assert repaired.matrix == pytest.approx(channel.matrix, rel=1e-8)
+
+
 @pytest.mark.parametrize("epsilon", [1e-18, 1e-15, 1e-13, 1e-9])
 def test_repair_survives_budgets_at_the_edge_of_rounding(epsilon):
     distances = euclidean(np.random.default_rng(0).random((9, 2)))
