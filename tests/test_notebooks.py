@@ -1,5 +1,7 @@
 """Every chapter runs from top to bottom, and every claim it makes holds."""
 
+import re
+
 import nbformat
 import pytest
 
@@ -12,6 +14,12 @@ CHAPTERS = build.chapters()
 def test_every_source_is_a_chapter():
     sources = {path.stem for path in (build.ROOT / "notebooks").glob("*.md")}
     assert sources == set(CHAPTERS), "notebooks/ and _toc.yml disagree"
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_readme_maps_the_chapter_under_its_title(name):
+    title = re.search(r"(?m)^# (.*)$", build.source(name).read_text()).group(1)
+    assert f"[{title}](notebooks/{name}.md)" in (build.ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
