@@ -13,13 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dephdp.certificate import privacy_level
-from dephdp.errors import SolverError
 from dephdp.optimal.lanes import Lanes
 from dephdp.optimal.outputs import Certificates, choose_outputs
 from dephdp.optimal.pairs import Neighbourhood
 from dephdp.optimal.path import Path, Tolerance
 from dephdp.optimal.problem import EngineResult, Multipliers, Problem
+from dephdp.optimal.rounding import private
 
 _FIRST_LOOK = 2e-3  # gap at which the outputs left out are looked at for the first time
 _SMALL_MASS = 2e-2  # outputs whose entries all stay below this leave the program in early rounds
@@ -138,30 +137,10 @@ class _Answer:
     multipliers: Multipliers
 
     def result(self, problem, iterations, status) -> EngineResult:
-        channel = _private(self.z.T / self.z.sum(axis=0)[:, None], problem)
+        channel = private(self.z.T / self.z.sum(axis=0)[:, None], problem)
         matrix = np.zeros((problem.states, problem.outputs))
         matrix[:, self.outputs] = channel
         return EngineResult(matrix, self.multipliers, iterations, status)
-
-
-def _private(channel, problem) -> np.ndarray:
-    """Mix in as little of a constant channel as makes the computed level at most epsilon.
-
-    Interior iterates are private with room to spare; dividing the rows by their sums can use it up
-    only where distances are so small that rounding counts.
-    """
-    share = 0.0
-    constant = channel.mean(axis=0)
-    while share < 1e-3:
-        mixed = (1 - share) * channel + share * constant
-        mixed /= mixed.sum(axis=1, keepdims=True)
-        if privacy_level(mixed, problem.distances) <= problem.epsilon:
-            return mixed
-        share = max(1e-15, 10 * share)
-    raise SolverError(
-        "no iterate is private at the budget: epsilon times the smallest distance is too close to "
-        "the rounding of probabilities; merge states that are almost at distance zero"
-    )
 
 
 def _constant_channel(problem, output) -> EngineResult:

@@ -71,6 +71,26 @@ class Problem:
         """Return the loss ``sum_xy q[x, y] z[x, y]`` expected of a matrix of shape (n, m)."""
         return float(np.einsum("xy,xy->", self.weighted_loss, np.asarray(matrix)))
 
+    def relative_gap(self, loss, lower_bound) -> float:
+        """Return the distance of a loss from a lower bound, relative to the loss.
+
+        Parameters
+        ----------
+        loss, lower_bound : float
+
+        Returns
+        -------
+        float
+            The difference divided by the largest of: the size of the loss; its excess over an
+            oracle's, which knows the state (losses of both signs may cancel); 1e-8 of the worst
+            loss possible (smaller losses count as zero).
+        """
+        weighted = self.weighted_loss
+        oracle = weighted.min(axis=1).sum()
+        worst = np.abs(weighted).max(axis=1).sum()
+        scale = max(abs(loss), loss - oracle, 1e-8 * worst)
+        return float((loss - lower_bound) / scale) if scale > 0 else 0.0
+
 
 @dataclass(frozen=True, eq=False)
 class Multipliers:
