@@ -19,11 +19,15 @@ from dephdp.mechanisms.laplace import (
 from dephdp.mechanisms.remap import bayes_actions, bayes_remap
 from dephdp.mechanisms.tight import tight_constraints_mechanism
 from dephdp.metric import check_metric, distance_matrix
+from dephdp.optimal.certified import OptimalMechanism
+from dephdp.optimal.program import optimal_mechanism_lp
+from dephdp.optimal.solve import optimal_curve, optimal_mechanism
 
 __all__ = [
     "Attribute",
     "Channel",
     "Domain",
+    "OptimalMechanism",
     "PrivacyCertificate",
     "bayes_actions",
     "bayes_remap",
@@ -35,6 +39,9 @@ __all__ = [
     "exponential_mechanism",
     "geometric_mechanism",
     "laplace_mechanism",
+    "optimal_curve",
+    "optimal_mechanism",
+    "optimal_mechanism_lp",
     "planar_laplace_mechanism",
     "privacy_level",
     "product_privacy_level",
