@@ -58,6 +58,7 @@ def whole_program(problem):
         A_eq=np.kron(np.eye(n), np.ones(m)),
         b_eq=np.ones(n),
         method="highs",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
     assert solution.status == 0
     return solution.fun

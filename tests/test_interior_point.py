@@ -60,6 +60,7 @@ def linear_programme(problem):
         A_eq=sparse.kron(sparse.eye_array(n), np.ones((1, m)), format="csr"),
         b_eq=np.ones(n),
         method="highs",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
     assert answer.status == 0
     return answer.fun

@@ -51,6 +51,7 @@ def compact_optimum(problem):
         sums.tocsr(),
         np.ones(n),
         method="highs",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
     assert answer.status == 0
     return answer.fun
