@@ -9,11 +9,11 @@ from scipy.optimize import linprog
 from scipy.sparse.csgraph import shortest_path
 
 from dephdp.certificate import privacy_level
-from dephdp.optimal import interior_point, kernels
+from dephdp.optimal import interior_point, kernels, outputs
 from dephdp.optimal.bound import lower_bound
 from dephdp.optimal.lanes import Lanes
 from dephdp.optimal.outputs import Certificates, Pricing
-from dephdp.optimal.pairs import Neighbourhood, pair_keys
+from dephdp.optimal.pairs import Neighbourhood
 from dephdp.optimal.problem import Problem
 
 
@@ -149,26 +149,43 @@ def test_known_optima_of_unit_grids(side, norm, optimum):
     assert check(Problem(np.full(n, 1 / n), d, d, 1.0)) == pytest.approx(optimum, rel=2e-7)
 
 
+@pytest.fixture
+def few_states_are_many(monkeypatch):
+    """Let the rough program propose outputs for instances small enough to test."""
+    monkeypatch.setattr(outputs, "_MANY", 40)
+    monkeypatch.setattr(outputs, "_CLUSTERS", 25)
+
+
 @pytest.mark.parametrize("epsilon", [1.0, 16.0])
-def test_more_states_than_the_rough_program(epsilon):
-    """Output generation is at work: 81 states, clustered to 60, against the monolithic bound."""
-    prior, loss, d = euclidean_instance(9)
-    check(Problem(prior, loss, d, epsilon), tol=1e-5)
+def test_proposed_outputs_lead_to_the_same_optimum(epsilon, few_states_are_many, monkeypatch):
+    prior, loss, d = euclidean_instance(8)
+    problem = Problem(prior, loss, d, epsilon)
+    proposed = check(problem, tol=1e-6)
+    monkeypatch.setattr(outputs, "_MANY", 1000)
+    assert proposed == pytest.approx(check(problem, tol=1e-6), rel=1e-6)
 
 
-def test_output_left_out_by_the_clusters_is_generated():
-    """A prior that sits on few states hides from clusters which outputs matter."""
-    d = grid(9, step=1 / 8)
-    prior = np.full(81, 1e-4)
-    prior[[3, 40, 77]] = (1 - 78e-4) / 3
-    check(Problem(prior, d**2, d, 6.0), tol=1e-5)
+def test_outputs_that_the_proposal_misses_are_generated(few_states_are_many):
+    """A prior on three states hides from the clusters which outputs matter."""
+    d = grid(7, step=1 / 6)
+    prior = np.full(49, 1e-4)
+    prior[[3, 25, 44]] = (1 - 46e-4) / 3
+    problem = Problem(prior, d**2, d, 6.0)
+    hood = Neighbourhood.build(d, 6.0)
+    with Lanes(1) as lanes:
+        proposed, _ = outputs.choose_outputs(
+            problem, np.ascontiguousarray(problem.weighted_loss.T), hood, lanes
+        )
+    used = interior_point.solve(problem, tol=1e-5).matrix.max(axis=0) > 1e-2
+    assert not set(np.flatnonzero(used)) <= set(proposed)
+    check(problem, tol=1e-5)
 
 
-@pytest.mark.parametrize("outputs", [1, 2, 30])
-def test_rectangular_losses(outputs):
+@pytest.mark.parametrize("m", [1, 2, 30])
+def test_rectangular_losses(m):
     rng = np.random.default_rng(1)
     d = random_metric(9, rng)
-    problem = Problem(rng.dirichlet(np.ones(9)), rng.random((9, outputs)), d, 1.5)
+    problem = Problem(rng.dirichlet(np.ones(9)), rng.random((9, m)), d, 1.5)
     assert check(problem) == pytest.approx(linear_programme(problem), rel=1e-6)
 
 
@@ -328,7 +345,7 @@ def test_essential_pairs_imply_all_others(seed, kind):
     d = {"grid": lambda: grid(4), "random": lambda: random_metric(12, rng)}.get(
         kind, lambda: product_metric((3, 4), rng)
     )()
-    hood = Neighbourhood.build(d, 1.0, stretch=0.1)
+    hood = Neighbourhood.build(d, 1.0, stretches=[0.1])
     np.testing.assert_allclose(
         shortest_path(np.where(hood.essential, d, 0), directed=False), d, rtol=1e-10
     )
@@ -348,13 +365,13 @@ def test_pair_lists_survive_the_layout():
     d = grid(3)
     hood = Neighbourhood.build(d, 1.0)
     lists = [hood.base, hood.base[::2], hood.base[:1]]
-    rows = hood.rows(lists)
-    for keys, back in zip(lists, pair_keys(rows), strict=True):
-        np.testing.assert_array_equal(keys, back)
-    first = lists[0]
-    np.testing.assert_allclose(
-        rows.decay[: len(first)], np.exp(-d[first // 9, first % 9]), rtol=1e-8
-    )
+    rows = hood.rows(hood.listed(lists), 3)
+    for y, keys in enumerate(lists):
+        start = rows.start[y]
+        at = slice(start[0], start[-1])
+        i = np.repeat(np.arange(9), np.diff(start))
+        np.testing.assert_array_equal(i * 9 + rows.other[at], keys)
+        np.testing.assert_allclose(rows.decay[at], np.exp(-d[i, rows.other[at]]), rtol=1e-8)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.3, 0.6])

@@ -23,13 +23,15 @@ import numpy as np
 from dephdp.optimal import kernels
 from dephdp.optimal.kernels import Workspace
 from dephdp.optimal.lanes import Lanes
-from dephdp.optimal.pairs import Neighbourhood, pair_keys
+from dephdp.optimal.pairs import Neighbourhood
 from dephdp.optimal.problem import Multipliers
 
-FLOOR = 1e-2  # least weight of a row
-CORRECTORS = 3  # Gondzio's correctors at most
-REACH = 0.2  # how much longer a step they try for
-GAIN = 0.02  # and the gain that makes one worth its solve
+FLOOR = 3e-2  # least weight of a row
+CORRECTORS = 5  # Gondzio's correctors at most
+REACH = 0.3  # how much longer a step they try for
+GAIN = 0.02  # and the gain that makes another one worth its solves
+ENOUGH = 0.95  # step lengths that ask for no correction
+SHARES = np.linspace(0.0, 1.0, 6)  # of a corrector that are tried
 BACKOFF = 0.99  # fraction of the step to the boundary
 # A new row starts with this fraction of its product s f: that disturbs the dual residual little,
 # and small products grow readily.
@@ -46,7 +48,7 @@ class Blocks:
         cost - price > 0 at the start, row by row of the outputs.
     neighbourhood : Neighbourhood
     lists : list of ndarray
-        Pairs that each output starts with; see `Neighbourhood.rows`.
+        Pairs that each output starts with, ascending; see `Neighbourhood.base`.
     height : float
         Starting value of z: constant vectors are well inside every cone.
     lanes : Lanes
@@ -55,7 +57,8 @@ class Blocks:
     def __init__(self, reduced, neighbourhood: Neighbourhood, lists, height, lanes: Lanes):
         self.neighbourhood = neighbourhood
         self.lanes = lanes
-        self.rows = neighbourhood.rows(lists)
+        self.listed = neighbourhood.listed(lists)
+        self.rows = neighbourhood.rows(self.listed, len(lists))
         self.z = np.full(reduced.shape, float(height))
         self._allocate()
         self._start(reduced)
@@ -80,7 +83,7 @@ class Blocks:
 
     def _allocate_rows(self):
         self.aim = np.empty((len(self.rows.other), 2))
-        self._other_aim = np.empty_like(self.aim)
+        self.proposed = np.empty_like(self.aim)
 
     def _start(self, reduced):
         weight = np.maximum(self.rows.decay, FLOOR)
@@ -137,46 +140,64 @@ class Blocks:
         return out
 
     def affine(self, dz) -> np.ndarray:
-        """Measure the affine step; see `kernels.affine_blocks`."""
+        """Aim at products of zero and measure that step; see `kernels.affine_blocks`."""
         out = np.empty((len(self), 4))
-        self._each(kernels.affine_blocks, *self.iterate, dz, out)
+        self._each(kernels.affine_blocks, *self.iterate, dz, self.aim, out)
         return out
 
     def aim_at(self, dz, target, residual) -> np.ndarray:
-        """Set `aim` for the products target w, given the affine step; return the right side."""
+        """Propose the products target w, given the affine step; return the right side."""
         right = np.empty_like(self.z)
         self._each(
-            kernels.aim_blocks, *self.iterate, self.weight, dz, target, residual, self.aim, right
+            kernels.aim_blocks,
+            *self.iterate,
+            self.weight,
+            dz,
+            target,
+            residual,
+            self.proposed,
+            right,
         )
         return right
 
-    def correct(self, dz, reach, target, residual) -> np.ndarray:
-        """Propose a corrected aim; return the right side. `accept` makes it the aim."""
+    def correct(self, primal, dual, reach, target, residual) -> np.ndarray:
+        """Propose a correction of the step aimed at; return the right side."""
         right = np.empty_like(self.z)
         self._each(
             kernels.correct_blocks,
             *self.iterate,
             self.weight,
-            dz,
+            primal,
+            dual,
             self.aim,
             reach,
             target,
             residual,
-            self._other_aim,
+            self.proposed,
             right,
         )
         return right
 
-    def accept(self):
-        """Make the aim proposed last the aim."""
-        self.aim, self._other_aim = self._other_aim, self.aim
-
-    def ratios(self, dz, proposed: bool) -> np.ndarray:
-        """Return the largest relative decreases of s and f over a step, shape (m, 2)."""
-        out = np.empty((len(self), 2))
-        aim = self._other_aim if proposed else self.aim
-        self._each(kernels.ratio_blocks, *self.iterate, dz, aim, out)
+    def ratios(self, primal, dual, trial, blend) -> np.ndarray:
+        """Measure blends of the step with a trial for the aim proposed; see `kernels`."""
+        out = np.empty((*blend.shape, 2))
+        self._each(
+            kernels.ratio_blocks,
+            *self.iterate,
+            primal,
+            dual,
+            self.aim,
+            trial,
+            self.proposed,
+            blend,
+            out,
+        )
         return out
+
+    def accept(self, share):
+        """Blend the proposed aim in, a share (m,) of it for each block."""
+        share = np.repeat(share, np.diff(self.rows.start[:, [0, -1]])[:, 0])[:, None]
+        self.aim += share * (self.proposed - self.aim)
 
     def scan(self, dz, step):
         """Look for unlisted rows that the step comes near; see `kernels.scan_blocks`.
@@ -207,15 +228,22 @@ class Blocks:
         counts = self.lanes.run(task, self.shares)
         return np.concatenate([f[:c] for f, c in zip(self._found, counts, strict=True)]), ratio
 
-    def advance(self, dz, step):
+    def decrease(self, dz) -> float:
+        """Return the largest relative decrease of a listed row's slack over dz."""
+        out = np.empty((len(self), 4))
+        self._each(kernels.affine_blocks, *self.iterate, dz, self.proposed, out)
+        return float(out[:, 0].max())
+
+    def advance(self, primal, dual, step):
         """Move by the primal and dual step lengths of each block, shape (m, 2)."""
-        self._each(kernels.advance_blocks, *self.iterate, dz, self.aim, step)
+        self._each(kernels.advance_blocks, *self.iterate, primal, dual, self.aim, step)
 
     # -- changing the rows and the outputs ------------------------------------------------------
 
     def lists(self) -> list[np.ndarray]:
         """Return the pair list of each output."""
-        return pair_keys(self.rows)
+        square = self.z.shape[1] ** 2
+        return [part % square for part in np.split(self.listed, self.rows.start[1:, 0])]
 
     def multipliers(self, k, output, scale) -> Multipliers:
         """Return the multipliers of the k-th block's rows, times the scale of its costs."""
@@ -233,36 +261,42 @@ class Blocks:
     def grow(self, found, product):
         """Take the pairs (y, i, j) found into the lists; product (m,) is the products' target."""
         n = self.z.shape[1]
-        y, i, j = found.astype(np.int64).T
-        listed = np.concatenate([k * n * n + keys for k, keys in enumerate(self.lists())])
-        keys = np.concatenate([listed, y * n * n + i * n + j])
-        order = np.argsort(keys, kind="stable")
+        y, i, j = found.astype(np.int64).T  # ascending, as the scan goes
         decay = self.neighbourhood.decay[i, j]
         zi, zj = self.z[y, i], self.z[y, j]
         slack = np.stack([zj - decay * zi, zi - decay * zj], axis=1)
-        f = NEWCOMER * FLOOR * product[y, None] / slack
-        self.f = np.concatenate([self.f, f])[order]
-        self.weight = np.concatenate([self.weight, np.full(f.shape, FLOOR)])[order]
-        keys = keys[order]
-        ends = np.searchsorted(keys, np.arange(1, len(self)) * n * n)
-        self.rows = self.neighbourhood.rows([part % (n * n) for part in np.split(keys, ends)])
+        pairs = (y * n + i) * n + j
+        at = np.searchsorted(self.listed, pairs)
+        self.f = np.insert(self.f, at, NEWCOMER * FLOOR * product[y, None] / slack, axis=0)
+        self.weight = np.insert(self.weight, at, FLOOR, axis=0)
+        self.listed = np.insert(self.listed, at, pairs)
+        self.rows = self.neighbourhood.rows(self.listed, len(self))
         self._allocate_rows()
 
     def keep(self, kept):
-        """Forget all outputs but the kept ones (ascending indices), between `factor` and a step."""
-        lists, begins = self.lists(), self.rows.start[:, 0]
-        at = [np.arange(begins[y], begins[y] + len(lists[y])) for y in kept]
-        at = np.concatenate(at)
-        self.f, self.weight = self.f[at], self.weight[at]
-        self.rows = self.neighbourhood.rows([lists[y] for y in kept])
+        """Forget all outputs but the kept ones (ascending), between `factor` and a step."""
+        square = self.z.shape[1] ** 2
+        place = np.full(len(self), -1)
+        place[kept] = np.arange(len(kept))
+        y, pair = np.divmod(self.listed, square)
+        stays = place[y] >= 0
+        self.f, self.weight = self.f[stays], self.weight[stays]
+        self.listed = place[y[stays]] * square + pair[stays]
         self.z, self.factors = self.z[kept], self.factors[kept]
         self.pull, self.gap = self.pull[kept], self.gap[kept]
+        self.rows = self.neighbourhood.rows(self.listed, len(kept))
         self._share()
         self._allocate_rows()
 
 
 class Step:
     """One predictor-corrector step of blocks that share their price or have one each.
+
+    The step starts as the affine one. Then Mehrotra's corrector and several of Gondzio's are tried
+    in turn; of each the share that makes the steps longest is blended in, chosen for the primal
+    and for the dual step on their own (Colombo and Gondzio, "Further development of multiple
+    centrality correctors for interior point methods", 2008). A corrector costs two solves with
+    factors that are there already, a small part of what the factors cost.
 
     Parameters
     ----------
@@ -271,12 +305,12 @@ class Step:
     reduced : ndarray, shape (m, n)
         cost - price.
     direction : callable
-        Maps a right side (m, n) to (dz, change of the price).
+        Maps a right side (m, n) to dz and the change of the price, both two-dimensional.
     worst, total : callable
-        Map measures of the blocks, shape (m,), to those that count for each block: maximum and sum
-        over all blocks for coupled ones, the identity for separate ones.
+        Map measures of the blocks, shape (m, ...), to those that count for each block: maximum and
+        sum over all blocks for coupled ones, the identity for separate ones.
     correctors : int
-        How many correctors to try.
+        How many of Gondzio's correctors to try.
 
     Attributes
     ----------
@@ -291,45 +325,54 @@ class Step:
         self.residual = reduced - blocks.pull
         gap = total(blocks.gap)
         products = total(_block_sums(blocks.weight, blocks.rows.start))
-        affine, _ = direction(-reduced)
-        measures = blocks.affine(affine)
-        primal, dual = self._lengths(measures[:, :2]).T
+        self.dual, self.change = direction(-reduced)
+        self.primal = self.dual
+        measures = blocks.affine(self.dual)
+        self.ratios = measures[:, :2]
+        primal, dual = self._lengths(self.ratios).T
         linear, quadratic = total(measures[:, 2]), total(measures[:, 3])
         left = gap + primal * linear - dual * (gap + linear) + primal * dual * quadratic
         self.target = gap / products * np.maximum(left / gap, 0.0) ** 3
-        self._aim(affine, correctors)
+        self._blend(blocks.aim_at(self.dual, self.target, self.residual), primal * dual)
+        for _ in range(correctors):
+            length = self._lengths(self.ratios)
+            if length.min() > ENOUGH:
+                break
+            reach = np.minimum(1.0, length + REACH)
+            right = blocks.correct(self.primal, self.dual, reach, self.target, self.residual)
+            self._blend(right, np.zeros(len(blocks)))
+            if (self._lengths(self.ratios) - length).sum(axis=1).max() < GAIN:
+                break
         self._meet_unlisted_rows()
 
     def take(self):
         """Move the blocks, and let them list the rows that they came near."""
-        self.blocks.advance(self.dz, self.length)
+        self.blocks.advance(self.primal, self.dual, self.length)
         if len(self.found):
             self.blocks.grow(self.found, self.target)
 
     def _lengths(self, ratios, backoff=1.0) -> np.ndarray:
         """Turn largest relative decreases into the step lengths they allow, at most one."""
-        worst = np.stack([self.worst(column) for column in ratios.T], axis=1)
-        return backoff / np.maximum(worst, backoff)
+        return backoff / np.maximum(self.worst(ratios), backoff)
 
-    def _aim(self, affine, correctors):
-        blocks, target, residual = self.blocks, self.target, self.residual
-        self.dz, self.change = self.direction(blocks.aim_at(affine, target, residual))
-        self.ratios = blocks.ratios(self.dz, proposed=False)
-        for _ in range(correctors):
-            length = self._lengths(self.ratios)
-            if length.min() > 0.95:
-                break
-            reach = np.minimum(1.0, length + REACH)
-            dz, change = self.direction(blocks.correct(self.dz, reach, target, residual))
-            ratios = blocks.ratios(dz, proposed=True)
-            if (self._lengths(ratios).sum(axis=1) < length.sum(axis=1) + GAIN).any():
-                break
-            self.dz, self.change, self.ratios = dz, change, ratios
-            blocks.accept()
+    def _blend(self, right, least):
+        """Blend the best shares, at least `least` (m,), of the direction of a right side in."""
+        blocks = self.blocks
+        trial, change = self.direction(right)
+        blend = least[:, None] + (1 - least[:, None]) * SHARES
+        ratios = blocks.ratios(self.primal, self.dual, trial, blend)
+        best = self.worst(ratios).argmin(axis=1)
+        block = np.arange(len(blocks))
+        self.ratios = np.stack([ratios[block, best[:, k], k] for k in (0, 1)], axis=1)
+        primal, dual = blend[block, best[:, 0]], blend[block, best[:, 1]]
+        self.primal = self.primal + primal[:, None] * (trial - self.primal)
+        self.dual = self.dual + dual[:, None] * (trial - self.dual)
+        self.change = self.change + dual[: len(change), None] * (change - self.change)
+        blocks.accept(dual)
 
     def _meet_unlisted_rows(self):
         """Shorten the step where a row that is not listed would be violated."""
-        self.found, ratio = self.blocks.scan(self.dz, self._lengths(self.ratios, BACKOFF))
+        self.found, ratio = self.blocks.scan(self.primal, self._lengths(self.ratios, BACKOFF))
         self.ratios[:, 0] = np.maximum(self.ratios[:, 0], ratio)
         self.length = self._lengths(self.ratios, BACKOFF)
 

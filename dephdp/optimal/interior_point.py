@@ -82,30 +82,34 @@ class _Rounds:
         goal = self.tolerance.relative
         aim = max(goal, _FIRST_LOOK) if goal < 1e-4 else goal
         outputs, lists = choose_outputs(self.problem, self.q, self.hood, self.lanes, start)
+        path = self._path(outputs, lists)
         for turn in range(_ROUNDS):
-            path = Path(
-                self.q[outputs],
-                self.hood,
-                [lists.get(y, self.hood.base) for y in outputs],
-                self.lanes,
+            before = path.iterations
+            path.follow(
+                self.tolerance.at(0.5 * aim), self.deadline, self.progress, drop=turn < _EARLY
             )
-            path.follow(self.tolerance.at(0.5 * aim), self.deadline, self.progress)
-            self.iterations += path.iterations
-            lists.update(zip(outputs, path.blocks.lists(), strict=True))
-            missing = self._certify(path, outputs, self.tolerance.at(0.25 * aim).gap(path.loss))
+            self.iterations += path.iterations - before
+            active = outputs[path.active]
+            missing = self._certify(path, active, self.tolerance.at(0.25 * aim).gap(path.loss))
             if self.best.gap <= self.tolerance.gap(self.best.loss):
                 return self.best.result(self.problem, self.iterations, "optimal")
             if self.deadline is not None and time.monotonic() >= self.deadline:
                 return self.best.result(self.problem, self.iterations, "time_limit")
             if len(missing):
                 mass = path.blocks.z.max(axis=1)
-                kept = outputs[mass > (_SMALL_MASS if turn < _EARLY else _NO_MASS)]
-                outputs = np.union1d(kept, missing[: max(8, len(outputs) // 2)])
+                kept = active[mass > (_SMALL_MASS if turn < _EARLY else _NO_MASS)]
+                lists.update(zip(active, path.blocks.lists(), strict=True))
+                outputs = np.union1d(kept, missing[: max(8, len(active) // 2)])
+                path = self._path(outputs, lists)
             elif path.stalled and aim <= goal:
                 break
             else:
                 aim = min(goal, 0.3 * aim)
         return self.best.result(self.problem, self.iterations, "stalled")
+
+    def _path(self, outputs, lists) -> Path:
+        pairs = [lists.get(y, self.hood.base) for y in outputs]
+        return Path(self.q[outputs], self.hood, pairs, self.lanes)
 
     def _certify(self, path, outputs, allowed) -> np.ndarray:
         """Bound all outputs at the path's prices; return those that are needed, worst first."""
@@ -116,7 +120,7 @@ class _Rounds:
             loss=path.loss,
             gap=path.loss - float(np.minimum(prices, reduced).sum()),
             outputs=outputs,
-            z=path.blocks.z,
+            channel=path.channel,
             multipliers=Multipliers.concatenate(
                 [path.multipliers(outputs), self.certificates.multipliers(others)]
             ),
@@ -133,11 +137,11 @@ class _Answer:
     loss: float
     gap: float
     outputs: np.ndarray
-    z: np.ndarray
+    channel: np.ndarray
     multipliers: Multipliers
 
     def result(self, problem, iterations, status) -> EngineResult:
-        channel = private(self.z.T / self.z.sum(axis=0)[:, None], problem)
+        channel = private(self.channel.T, problem)
         matrix = np.zeros((problem.states, problem.outputs))
         matrix[:, self.outputs] = channel
         return EngineResult(matrix, self.multipliers, iterations, status)

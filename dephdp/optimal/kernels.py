@@ -369,11 +369,12 @@ def solve_blocks(lo, hi, factors, right, out):
 
 
 @_jit
-def affine_blocks(lo, hi, rows, z, f, dz, out):
+def affine_blocks(lo, hi, rows, z, f, dz, aim, out):
     """Measure the affine step of each block, in which f changes by -f (1 + ds/s).
 
-    out (m, 4) receives the largest relative decrease of s, that of f, and the coefficients <f, ds>
-    and <ds, df> of the complementarity as a function of the step lengths.
+    Fills the change of complementarity aimed at, aim = -s f (pairs, 2). out (m, 4) receives the
+    largest relative decrease of s, that of f, and the coefficients <f, ds> and <ds, df> of the
+    complementarity as a function of the step lengths.
     """
     for y in range(lo, hi):
         primal = dual = linear = quadratic = 0.0
@@ -384,8 +385,10 @@ def affine_blocks(lo, hi, rows, z, f, dz, out):
                 e = rows.decay[p]
                 zj, dj = z[y, j], dz[y, j]
                 d0, d1 = dj - e * di, di - e * dj
-                t0, t1 = d0 / (zj - e * zi), d1 / (zi - e * zj)
+                s0, s1 = zj - e * zi, zi - e * zj
+                t0, t1 = d0 / s0, d1 / s1
                 v0, v1 = f[p, 0] * d0, f[p, 1] * d1
+                aim[p, 0], aim[p, 1] = -f[p, 0] * s0, -f[p, 1] * s1
                 primal = max(primal, max(-t0, -t1))
                 dual = max(dual, max(t0, t1))
                 linear += v0 + v1
@@ -424,11 +427,14 @@ def aim_blocks(lo, hi, rows, z, f, weight, dz, target, residual, aim, right):
 
 
 @_jit
-def correct_blocks(lo, hi, rows, z, f, weight, dz, aim, reach, target, residual, new_aim, right):
+def correct_blocks(
+    lo, hi, rows, z, f, weight, primal, dual, aim, reach, target, residual, new_aim, right
+):
     """Redirect a step so that outlying products s f come back towards their targets.
 
-    The trial step has lengths reach (m, 2), primal and dual. Products outside [0.1, 10] times the
-    target are pulled to that interval, from above by ten targets at most (Gondzio's correctors).
+    The trial step moves z along `primal` and f along `dual` and `aim`, by the lengths reach (m, 2).
+    Products outside [0.1, 10] times the target are pulled to that interval, from above by ten
+    targets at most (Gondzio's correctors).
     """
     n = z.shape[1]
     for y in range(lo, hi):
@@ -436,18 +442,18 @@ def correct_blocks(lo, hi, rows, z, f, weight, dz, aim, reach, target, residual,
         for i in range(n):
             right[y, i] = -residual[y, i]
         for i in range(n):
-            zi, di = z[y, i], dz[y, i]
+            zi, pi, di = z[y, i], primal[y, i], dual[y, i]
             pulled = 0.0
             for p in range(rows.start[y, i], rows.start[y, i + 1]):
                 j = rows.other[p]
                 e = rows.decay[p]
-                zj, dj = z[y, j], dz[y, j]
+                zj, pj, dj = z[y, j], primal[y, j], dual[y, j]
                 s0, s1 = zj - e * zi, zi - e * zj
-                d0, d1 = dj - e * di, di - e * dj
-                r0, r1 = aim[p, 0], aim[p, 1]
                 q0, q1 = 1 / s0, 1 / s1
-                v0 = (s0 + a * d0) * (f[p, 0] + b * (r0 - f[p, 0] * d0) * q0)
-                v1 = (s1 + a * d1) * (f[p, 1] + b * (r1 - f[p, 1] * d1) * q1)
+                r0, r1 = aim[p, 0], aim[p, 1]
+                g0 = f[p, 0] + b * (r0 - f[p, 0] * (dj - e * di)) * q0
+                g1 = f[p, 1] + b * (r1 - f[p, 1] * (di - e * dj)) * q1
+                v0, v1 = (s0 + a * (pj - e * pi)) * g0, (s1 + a * (pi - e * pj)) * g1
                 w0, w1 = target[y] * weight[p, 0], target[y] * weight[p, 1]
                 r0 += max(min(max(v0, 0.1 * w0), 10 * w0) - v0, -10 * w0)
                 r1 += max(min(max(v1, 0.1 * w1), 10 * w1) - v1, -10 * w1)
@@ -460,39 +466,50 @@ def correct_blocks(lo, hi, rows, z, f, weight, dz, aim, reach, target, residual,
 
 
 @_jit
-def ratio_blocks(lo, hi, rows, z, f, dz, aim, out):
-    """Write the largest relative decreases of s and of f over the step dz into out (m, 2)."""
+def ratio_blocks(lo, hi, rows, z, f, primal, dual, aim, trial, trial_aim, blend, out):
+    """Measure blends of a step and a trial step.
+
+    For each share blend[y, k] of the trial, out (m, shares, 2) receives the largest relative
+    decreases of s, along `primal`, and of f, along `dual` and `aim`.
+    """
     for y in range(lo, hi):
-        primal = dual = 0.0
+        for k in range(blend.shape[1]):
+            out[y, k, 0] = out[y, k, 1] = 0.0
         for i in range(z.shape[1]):
-            zi, di = z[y, i], dz[y, i]
+            zi, pi, di, ti = z[y, i], primal[y, i], dual[y, i], trial[y, i]
             for p in range(rows.start[y, i], rows.start[y, i + 1]):
                 j = rows.other[p]
                 e = rows.decay[p]
-                zj, dj = z[y, j], dz[y, j]
+                zj, pj, dj, tj = z[y, j], primal[y, j], dual[y, j], trial[y, j]
                 q0, q1 = 1 / (zj - e * zi), 1 / (zi - e * zj)
-                t0, t1 = (dj - e * di) * q0, (di - e * dj) * q1
-                primal = max(primal, max(-t0, -t1))
-                dual = max(dual, max(t0 - aim[p, 0] * q0 / f[p, 0], t1 - aim[p, 1] * q1 / f[p, 1]))
-        out[y, 0], out[y, 1] = primal, dual
+                p0, p1 = (pj - e * pi) * q0, (pi - e * pj) * q1
+                t0, t1 = (tj - e * ti) * q0, (ti - e * tj) * q1
+                h0, h1 = q0 / f[p, 0], q1 / f[p, 1]
+                d0, d1 = (dj - e * di) * q0 - aim[p, 0] * h0, (di - e * dj) * q1 - aim[p, 1] * h1
+                g0, g1 = t0 - trial_aim[p, 0] * h0, t1 - trial_aim[p, 1] * h1
+                for k in range(blend.shape[1]):
+                    b = blend[y, k]
+                    a = 1 - b
+                    out[y, k, 0] = max(out[y, k, 0], -min(a * p0 + b * t0, a * p1 + b * t1))
+                    out[y, k, 1] = max(out[y, k, 1], max(a * d0 + b * g0, a * d1 + b * g1))
 
 
 @_jit
-def advance_blocks(lo, hi, rows, z, f, dz, aim, step):
-    """Take the step of primal and dual lengths step (m, 2)."""
+def advance_blocks(lo, hi, rows, z, f, primal, dual, aim, step):
+    """Move z along `primal`, f along `dual` and `aim`, by the lengths step (m, 2)."""
     for y in range(lo, hi):
         a, b = step[y, 0], step[y, 1]
         for i in range(z.shape[1]):
-            zi, di = z[y, i], dz[y, i]
+            zi, di = z[y, i], dual[y, i]
             for p in range(rows.start[y, i], rows.start[y, i + 1]):
                 j = rows.other[p]
                 e = rows.decay[p]
                 q0, q1 = 1 / (z[y, j] - e * zi), 1 / (zi - e * z[y, j])
-                t0, t1 = (dz[y, j] - e * di) * q0, (di - e * dz[y, j]) * q1
+                t0, t1 = (dual[y, j] - e * di) * q0, (di - e * dual[y, j]) * q1
                 f[p, 0] += b * (aim[p, 0] * q0 - f[p, 0] * t0)
                 f[p, 1] += b * (aim[p, 1] * q1 - f[p, 1] * t1)
         for i in range(z.shape[1]):
-            z[y, i] += a * dz[y, i]
+            z[y, i] += a * primal[y, i]
 
 
 # ---------------------------------------------------------------------------------------------

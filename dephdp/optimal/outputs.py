@@ -24,11 +24,11 @@ from dephdp.optimal.pairs import Neighbourhood
 from dephdp.optimal.path import Path, Tolerance
 from dephdp.optimal.problem import Multipliers, Problem
 
-_CLUSTERS = 60  # states in the rough program that proposes outputs
-_ROUGH = 1e-2  # its gap
-_ROUGH_STRETCH = 0.05
-_MASS = 2e-2  # outputs with an entry above this in its solution are proposed
-_FEW = 12  # outputs that are not worth choosing from
+_MANY = 150  # states from which on a rough program proposes outputs
+_CLUSTERS = 60  # its states
+_ROUGH = 3e-2  # its gap
+_ROUGH_STRETCH = 0.05, 0.5
+_MASS = 1.5e-2  # outputs with an entry above this in its solution are proposed
 _BATCH = 64  # outputs priced side by side, which bounds the memory of their factors
 _ITERATIONS = 60  # of the pricing of an output
 _HEADROOM = 1.2  # starting price of a vector is minus this, with costs scaled to at least -1
@@ -56,15 +56,15 @@ def choose_outputs(problem: Problem, q, hood: Neighbourhood, lanes: Lanes, start
     if start is not None:
         outputs = np.flatnonzero(start.matrix.max(axis=0) > 1e-3)
         return outputs, _listed(start.multipliers, outputs, hood)
-    if len(q) <= _FEW:
+    if problem.states <= _MANY:
         return np.arange(len(q)), {}
-    centres, label = _clusters(problem.distances, min(_CLUSTERS, problem.states))
+    centres, label = _clusters(problem.distances, _CLUSTERS)
     rough = np.zeros((len(q), len(centres)))
     np.add.at(rough.T, label, q.T)
     distances = problem.distances[np.ix_(centres, centres)]
     rough_hood = Neighbourhood.build(distances, problem.epsilon, _ROUGH_STRETCH)
     path = Path(rough, rough_hood, [rough_hood.base] * len(q), lanes)
-    path.follow(Tolerance(_ROUGH, 0.0, 0.0))
+    path.follow(Tolerance(_ROUGH, 0.0, 0.0), drop=False)
     return np.flatnonzero(path.blocks.z.max(axis=1) > _MASS), {}
 
 

@@ -20,10 +20,12 @@ COLLINEAR = 1e-12
 # The rows are imposed at a budget smaller by this factor: far above the rounding of levels, of
 # COLLINEAR and of row sums, far below any gap that is asked for.
 TIGHTENED = 1 - 1e-9
-# Stretch of the starting spanner. Two per cent leave about ten pairs a state in the plane.
-STRETCH = 0.02
+# Stretches of the starting spanner: two per cent leave about ten pairs a state in the plane, but
+# products of nominal attributes need more to leave few.
+STRETCHES = 0.02, 0.1, 0.5
+FEW_PAIRS = 16  # a state
 # An unlisted pair is taken in once ln(z_i / z_j) has used up all but this share of epsilon d(i, j).
-NEAR = 0.1
+NEAR = 0.2
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Neighbourhood:
     near : ndarray, shape (n, n)
         E to the power 1 - NEAR: z_j < near_ij z_i says that little is left of the row's slack.
     base : ndarray of int64, shape (pairs,)
-        The pairs i n + j, j < i, of the spanner, ascending.
+        The pairs of the spanner, j < i, numbered i n + j, ascending.
     """
 
     decay: np.ndarray
@@ -48,12 +50,18 @@ class Neighbourhood:
     base: np.ndarray
 
     @classmethod
-    def build(cls, distances, epsilon, stretch=STRETCH) -> Neighbourhood:
-        """Find the essential pairs and the spanner of a metric, at the cost of n^3 comparisons."""
+    def build(cls, distances, epsilon, stretches=STRETCHES) -> Neighbourhood:
+        """Find the essential pairs and a spanner of a metric, at the cost of n^3 comparisons.
+
+        The spanner has the first of the stretches that leaves few pairs, or the last.
+        """
         n = len(distances)
         nearest = np.argsort(distances, axis=1, kind="stable").astype(np.int32)
         essential = _unimplied(distances, nearest, COLLINEAR)
-        spanner = _unimplied(distances, nearest, stretch)
+        for stretch in stretches:
+            spanner = _unimplied(distances, nearest, stretch)
+            if spanner.sum() <= 2 * FEW_PAIRS * n:
+                break
         # A state at infinite distance from all others has no row, yet its entries have to be
         # kept from being negative: a pair with E = 0 does that.
         lonely = np.flatnonzero(~spanner.any(axis=1))
@@ -69,28 +77,26 @@ class Neighbourhood:
         """Number of states n."""
         return len(self.decay)
 
-    def rows(self, lists) -> Rows:
-        """Lay out the pair lists (ascending arrays of i n + j) of the outputs one after another."""
+    def listed(self, lists) -> np.ndarray:
+        """Return the numbers (y n + i) n + j of the pairs of several outputs y, ascending.
+
+        Parameters
+        ----------
+        lists : list of ndarray
+            The pairs of each output, ascending.
+        """
+        square = self.states**2
+        return np.concatenate([y * square + keys for y, keys in enumerate(lists)])
+
+    def rows(self, listed, outputs: int) -> Rows:
+        """Lay out listed pairs, ascending, for the kernels."""
         n = self.states
-        sizes = np.array([len(keys) for keys in lists], dtype=np.int64)
-        begins = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        first = np.arange(n + 1, dtype=np.int64) * n  # the key of (i, 0)
-        start = np.array(
-            [b + np.searchsorted(k, first) for b, k in zip(begins, lists, strict=True)]
-        )
-        keys = np.concatenate(lists)
-        i, j = keys // n, keys % n
-        return Rows(start.astype(np.int64), j.astype(np.int32), self.decay[i, j])
-
-
-def pair_keys(rows: Rows) -> list[np.ndarray]:
-    """Return the pair list of each output, the inverse of `Neighbourhood.rows`."""
-    n = rows.start.shape[1] - 1
-    lists = []
-    for start in rows.start:
-        i = np.repeat(np.arange(n, dtype=np.int64), np.diff(start))
-        lists.append(i * n + rows.other[start[0] : start[-1]])
-    return lists
+        ends = np.searchsorted(listed, np.arange(outputs * n + 1) * n)
+        start = np.empty((outputs, n + 1), dtype=np.int64)
+        start[:, :n] = ends[:-1].reshape(outputs, n)
+        start[:, n] = ends[n::n]
+        j = listed % n
+        return Rows(start, j.astype(np.int32), self.decay[listed // n % n, j])
 
 
 @numba.njit(cache=True, nogil=True)
