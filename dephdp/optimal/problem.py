@@ -85,11 +85,15 @@ class Problem:
             oracle's, which knows the state (losses of both signs may cancel); 1e-8 of the worst
             loss possible (smaller losses count as zero).
         """
-        weighted = self.weighted_loss
-        oracle = weighted.min(axis=1).sum()
-        worst = np.abs(weighted).max(axis=1).sum()
+        oracle, worst = self._extremes
         scale = max(abs(loss), loss - oracle, 1e-8 * worst)
         return float((loss - lower_bound) / scale) if scale > 0 else 0.0
+
+    @cached_property
+    def _extremes(self):
+        """Loss of an oracle, and the largest size that a loss can have."""
+        weighted = self.weighted_loss
+        return weighted.min(axis=1).sum(), np.abs(weighted).max(axis=1).sum()
 
 
 @dataclass(frozen=True, eq=False)

@@ -144,7 +144,7 @@ def optimal_curve(
             problem = Problem(prior, loss, metric, budgets[k])
             deadline = None if time_limit is None else time.monotonic() + time_limit
             starts = [
-                part.solve(problem, tol, deadline, _Report(bar), start)
+                part.solve(problem, tol, deadline, _Report(bar) if progress else None, start)
                 for part, start in zip(parts, starts, strict=True)
             ]
             mechanism = _assemble(problem, parts, starts, tol)
@@ -226,7 +226,7 @@ class _Part:
                 first[found.source], first[found.target], found.output, weight * found.value
             )
         ]
-        for group in self.members:
+        for group in (group for group in self.members if len(group) > 1):
             excess = problem.weighted_loss[group[1:]]
             excess = excess - excess.min(axis=1, keepdims=True)
             row, output = np.nonzero(excess)

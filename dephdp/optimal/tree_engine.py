@@ -12,14 +12,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-import numba
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
 
+from dephdp.errors import SolverError
+from dephdp.optimal.kernels import PANEL, factor, solve_factored
 from dephdp.optimal.problem import EngineResult, Multipliers, Problem
 from dephdp.optimal.rounding import private
 from dephdp.optimal.tree_prices import prices, tree_multipliers
-from dephdp.optimal.tree_system import TreeRows
+from dephdp.optimal.tree_system import TreeRows, compiled
 from dephdp.optimal.trees import Tree, tree_of
 
 _STEP = 0.95  # fraction of the way to the boundary
@@ -28,13 +28,13 @@ _CORRECTORS = 6  # Gondzio's correctors: each costs two solves, and may save a f
 _REACH = 0.3  # how much longer a step each corrector aims at
 _BAND = 10.0  # complementarity products are pulled back to within this factor of the target
 _DROPS = ((0.3, 0.5), (0.03, 0.2), (0.003, 0.05))  # at this gap, below this share of the mean mass
-_COARSE_STATES = 64  # states of the coarse problem that chooses the outputs to start with
+_COARSE_STATES = 64  # states of the coarse problem that chooses the outputs to start with:
+_COARSE_SHARE = 0.3  # those that have at least this share of the mean mass there
 _MARGIN = 1e-13  # of an edge's exponent, and as much again in absolute terms, for rounding
 _ITERATIONS = 300
 _PATIENCE = 12  # steps without progress before giving up
 _ROUNDS = 12
 _FLOOR = 1e-15  # costs this small are rounding; weighted losses are scaled to [0, 1]
-_FAST = {"contract", "arcp", "nsz", "reassoc"}
 
 
 def solve(
@@ -89,12 +89,11 @@ def solve(
         return problem.relative_gap(*losses(value, bound))
 
     def report(value, bound):
-        if progress is not None:
-            progress(*losses(value, bound))
+        progress(*losses(value, bound))
 
     rows = TreeRows(tree, _exponents(tree, problem.epsilon))
     decay = np.exp(-problem.epsilon * tree.length)
-    path = _Path(rows, decay, gap, report, deadline)
+    path = _Path(rows, decay, gap, progress and report, deadline)
     active = _first_outputs(problem) if start is None else np.flatnonzero(start.matrix.any(axis=0))
     best_value, best_bound = np.inf, -np.inf
     for _ in range(_ROUNDS):
@@ -157,7 +156,7 @@ def _first_outputs(problem, tol=0.005):
     rows = TreeRows(tree, _exponents(tree, problem.epsilon))
     path = _Path(rows, rows.decay, lambda value, bound: (value - bound) / value)
     point, _ = path.follow(loss, everything, tol)
-    point.drop(_DROPS[-1][1], path.protected)
+    point.drop(_COARSE_SHARE, path.protected)
     return point.outputs
 
 
@@ -193,7 +192,7 @@ class _Point:
     @property
     def complementarity(self):
         """Mean of the products of slacks and multipliers."""
-        return np.vdot(self.slacks, self.flows) / self.slacks.size
+        return np.einsum("yk,yk->", self.slacks, self.flows) / self.slacks.size
 
     def drop(self, share, protected):
         """Drop outputs whose mass is below a share of the mean; their columns find heirs.
@@ -408,7 +407,9 @@ class _Newton:
 
     def _solve(self, residual):
         prices = np.zeros_like(residual)
-        prices[self.carriers], _ = dpotrs(self.schur, residual[self.carriers])
+        part = residual[self.carriers]
+        solve_factored(self.schur, part, part)
+        prices[self.carriers] = part
         return prices
 
 
@@ -418,17 +419,19 @@ def _cholesky(matrix):
     Near a degenerate optimum the condition number exceeds what doubles resolve. What an inflation
     does to the row sums, refinement repairs.
     """
-    diagonal = matrix.diagonal().copy()
+    n = len(matrix)
+    packed = np.empty(n * (n + 1) // 2)
+    panel, panel_rows, pivot = np.zeros((n, PANEL)), np.zeros((PANEL, n)), np.zeros((PANEL, PANEL))
     inflation = 0.0
-    while True:
-        np.fill_diagonal(matrix, diagonal * (1 + inflation))
-        factor, failed = dpotrf(matrix.T)  # the transpose is column-major and upper triangular
-        if not failed:
-            return factor
+    while inflation < 1:
+        inflated = matrix * (1 + inflation * np.eye(n)) if inflation else matrix.copy()
+        if factor(inflated, packed, panel, panel_rows, pivot, False):
+            return packed
         inflation = max(10 * inflation, 1e-15)
+    raise SolverError("the Newton system of the row sums is not positive definite")
 
 
-@numba.njit(cache=True, fastmath=_FAST)
+@compiled
 def _right_sides(products, slacks, dual_residual, parent, decay, right):
     """Write A' (products / slacks) - dual_residual."""
     for y in range(right.shape[0]):
@@ -442,7 +445,7 @@ def _right_sides(products, slacks, dual_residual, parent, decay, right):
     return right
 
 
-@numba.njit(cache=True, fastmath=_FAST)
+@compiled
 def _slack_and_flow_directions(
     columns, products, slacks, flows, parent, decay, slack_steps, flow_steps
 ):
@@ -461,7 +464,7 @@ def _slack_and_flow_directions(
     return primal, dual
 
 
-@numba.njit(cache=True, fastmath=_FAST)
+@compiled
 def _product_sum(slacks, flows, slack_steps, flow_steps, primal, dual):
     """Return the sum of the complementarity products after a step."""
     total = 0.0
@@ -472,7 +475,7 @@ def _product_sum(slacks, flows, slack_steps, flow_steps, primal, dual):
     return total
 
 
-@numba.njit(cache=True, fastmath=_FAST)
+@compiled
 def _centred_products(slacks, flows, slack_steps, flow_steps, target, products):
     """Write the change that the products need, less the predictor's second-order term."""
     for y in range(slacks.shape[0]):
@@ -481,7 +484,7 @@ def _centred_products(slacks, flows, slack_steps, flow_steps, target, products):
             products[y, k] = target - slacks[y, k] * flows[y, k] - second
 
 
-@numba.njit(cache=True, fastmath=_FAST)
+@compiled
 def _corrected_products(
     slacks, flows, slack_steps, flow_steps, primal, dual, target, products, corrected
 ):

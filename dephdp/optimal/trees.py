@@ -19,6 +19,7 @@ from scipy.spatial.distance import squareform
 #: Path lengths may differ from the distances by this much, relatively; the engine divides its
 #: budget by the largest stretch, so that privacy never depends on it.
 TOLERANCE = 1e-9
+_BLOCK = 16  # nodes at most in a range: they are eliminated together
 _CONTRACT = 1e-11  # edges shorter than this fraction of the diameter are rounding
 
 
@@ -52,6 +53,18 @@ class Tree:
     def carriers(self) -> np.ndarray:
         """Nodes that carry a state, in the order of the tree."""
         return np.flatnonzero(self.state >= 0)
+
+    @cached_property
+    def blocks(self) -> list:
+        """Ranges (start, stop, anchor) of nodes whose parents outside are all the anchor."""
+        blocks, start, anchor = [], 0, -1
+        for node in range(1, self.nodes):
+            inside = start <= self.parent[node] or self.parent[node] == anchor
+            if not inside or node - start == _BLOCK:
+                blocks.append((start, node, anchor))
+                start, anchor = node, int(self.parent[node])
+        blocks.append((start, self.nodes, anchor))
+        return blocks
 
     def distances(self) -> np.ndarray:
         """Return the path lengths between the states, shape (n, n)."""
