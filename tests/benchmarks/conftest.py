@@ -10,6 +10,7 @@ import time
 import pytest
 
 RESULTS = pytest.StashKey[list]()
+ROWS = pytest.StashKey[list]()
 
 
 @pytest.fixture
@@ -36,6 +37,24 @@ def race(benchmark, request):
     return run
 
 
+@pytest.fixture
+def speed_table(request):
+    """Return a function that enters one measured solve in the table printed at the end."""
+
+    def enter(title, epsilon, seconds, gap=None, peak=None, ratio=None):
+        columns = [
+            f"{title:<52}",
+            f"{'' if epsilon is None else f'{epsilon:g}':>7}",
+            f"{seconds:>11.4g}",
+            f"{'' if gap is None else f'{gap:.1e}':>10}",
+            f"{'' if peak is None else f'{peak / 2**20:.0f}':>10}",
+            f"{'' if ratio is None else f'{ratio:.0f}':>9}",
+        ]
+        request.config.stash.setdefault(ROWS, []).append("".join(columns))
+
+    return enter
+
+
 def _seconds(function):
     start = time.perf_counter()
     function()
@@ -43,6 +62,12 @@ def _seconds(function):
 
 
 def pytest_terminal_summary(terminalreporter, config):
+    rows = config.stash.get(ROWS, [])
+    if rows:
+        terminalreporter.section("optimal mechanisms")
+        names = f"{'instance':<52}{'epsilon':>7}{'seconds':>11}{'gap':>10}{'MiB':>10}{'slower':>9}"
+        for line in (names, *rows):
+            terminalreporter.write_line(line)
     results = config.stash.get(RESULTS, [])
     if not results:
         return
