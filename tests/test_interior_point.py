@@ -165,8 +165,9 @@ def test_proposed_outputs_lead_to_the_same_optimum(epsilon, few_states_are_many,
     assert proposed == pytest.approx(check(problem, tol=1e-6), rel=1e-6)
 
 
-def test_outputs_that_the_proposal_misses_are_generated(few_states_are_many):
-    """A prior on three states hides from the clusters which outputs matter."""
+def test_outputs_that_the_proposal_misses_are_generated(few_states_are_many, monkeypatch):
+    """A proposal of a third of the outputs that matter grows until all others are certified."""
+    monkeypatch.setattr(outputs, "_SURPLUS", 0.3)
     d = grid(7, step=1 / 6)
     prior = np.full(49, 1e-4)
     prior[[3, 25, 44]] = (1 - 46e-4) / 3

@@ -36,7 +36,7 @@ BACKOFF = 0.99  # fraction of the step to the boundary
 # A new row starts with this fraction of its product s f: that disturbs the dual residual little,
 # and small products grow readily.
 NEWCOMER = 1e-3
-_FOUND = 1 << 16  # pairs that a thread can report in one scan
+_FOUND = 1 << 12  # pairs that a thread can report in one scan, to begin with
 
 
 class Blocks:
@@ -210,23 +210,27 @@ class Blocks:
         hood, ratio = self.neighbourhood, np.empty(len(self))
 
         def task(k, lo, hi):
-            return kernels.scan_blocks(
-                lo,
-                hi,
-                self.rows,
-                self.z,
-                dz,
-                step,
-                hood.decay,
-                hood.near,
-                hood.essential,
-                ratio,
-                self._found[k],
-                _FOUND,
-            )
+            found = self._found[k]
+            while True:
+                count = kernels.scan_blocks(
+                    lo,
+                    hi,
+                    self.rows,
+                    self.z,
+                    dz,
+                    step,
+                    hood.decay,
+                    hood.near,
+                    hood.essential,
+                    ratio,
+                    found,
+                    len(found),
+                )
+                if count <= len(found):
+                    return found[:count]
+                self._found[k] = found = np.empty((2 * count, 3), dtype=np.int32)
 
-        counts = self.lanes.run(task, self.shares)
-        return np.concatenate([f[:c] for f, c in zip(self._found, counts, strict=True)]), ratio
+        return np.concatenate(self.lanes.run(task, self.shares)), ratio
 
     def decrease(self, dz) -> float:
         """Return the largest relative decrease of a listed row's slack over dz."""

@@ -21,9 +21,6 @@ from dephdp.optimal.problem import EngineResult, Multipliers, Problem
 from dephdp.optimal.rounding import private
 
 _FIRST_LOOK = 2e-3  # gap at which the outputs left out are looked at for the first time
-_SMALL_MASS = 2e-2  # outputs whose entries all stay below this leave the program in early rounds
-_NO_MASS = 1e-6  # and in later ones
-_EARLY = 2  # rounds
 _ROUNDS = 30
 
 
@@ -85,9 +82,7 @@ class _Rounds:
         path = self._path(outputs, lists)
         for turn in range(_ROUNDS):
             before = path.iterations
-            path.follow(
-                self.tolerance.at(0.5 * aim), self.deadline, self.progress, drop=turn < _EARLY
-            )
+            path.follow(self.tolerance.at(0.5 * aim), self.deadline, self.progress, drop=turn == 0)
             self.iterations += path.iterations - before
             active = outputs[path.active]
             missing = self._certify(path, active, self.tolerance.at(0.25 * aim).gap(path.loss))
@@ -96,10 +91,8 @@ class _Rounds:
             if self.deadline is not None and time.monotonic() >= self.deadline:
                 return self.best.result(self.problem, self.iterations, "time_limit")
             if len(missing):
-                mass = path.blocks.z.max(axis=1)
-                kept = active[mass > (_SMALL_MASS if turn < _EARLY else _NO_MASS)]
                 lists.update(zip(active, path.blocks.lists(), strict=True))
-                outputs = np.union1d(kept, missing[: max(8, len(active) // 2)])
+                outputs = np.union1d(active, missing[: max(8, len(active) // 2)])
                 path = self._path(outputs, lists)
             elif path.stalled and aim <= goal:
                 break

@@ -533,12 +533,12 @@ def scan_blocks(lo, hi, rows, z, dz, step, decay, near, essential, ratio, found,
     ratio : ndarray, shape (m,)
         Receives the largest relative decrease of a slack over dz among the pairs reported.
     found : ndarray of int32, shape (capacity, 3)
-        Receives (y, i, j) of pairs reported; those beyond the capacity only count in `ratio`.
+        Receives (y, i, j) of the pairs reported, as far as the capacity reaches.
 
     Returns
     -------
     int
-        How many entries of `found` are filled.
+        How many pairs there are to report.
     """
     n = z.shape[1]
     listed = np.zeros(n, dtype=np.bool_)
@@ -563,7 +563,7 @@ def scan_blocks(lo, hi, rows, z, dz, step, decay, near, essential, ratio, found,
                     ratio[y] = max(ratio[y], max(-t0, -t1))
                     if count < capacity:
                         found[count, 0], found[count, 1], found[count, 2] = y, i, j
-                        count += 1
+                    count += 1
             for p in range(begin, end):
                 listed[rows.other[p]] = False
     return count

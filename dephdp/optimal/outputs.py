@@ -21,14 +21,14 @@ import numpy as np
 from dephdp.optimal.blocks import Blocks, Step
 from dephdp.optimal.lanes import Lanes
 from dephdp.optimal.pairs import Neighbourhood
-from dephdp.optimal.path import Path, Tolerance
+from dephdp.optimal.path import Path, Tolerance, effective_number
 from dephdp.optimal.problem import Multipliers, Problem
 
 _MANY = 150  # states from which on a rough program proposes outputs
 _CLUSTERS = 60  # its states
 _ROUGH = 3e-2  # its gap
 _ROUGH_STRETCH = 0.05, 0.5
-_MASS = 1.5e-2  # outputs with an entry above this in its solution are proposed
+_SURPLUS = 2  # outputs proposed for each that carries mass in it
 _BATCH = 64  # outputs priced side by side, which bounds the memory of their factors
 _ITERATIONS = 60  # of the pricing of an output
 _HEADROOM = 1.2  # starting price of a vector is minus this, with costs scaled to at least -1
@@ -65,7 +65,9 @@ def choose_outputs(problem: Problem, q, hood: Neighbourhood, lanes: Lanes, start
     rough_hood = Neighbourhood.build(distances, problem.epsilon, _ROUGH_STRETCH)
     path = Path(rough, rough_hood, [rough_hood.base] * len(q), lanes)
     path.follow(Tolerance(_ROUGH, 0.0, 0.0), drop=False)
-    return np.flatnonzero(path.blocks.z.max(axis=1) > _MASS), {}
+    mass = path.blocks.z.max(axis=1)
+    count = int(np.ceil(_SURPLUS * effective_number(mass)))
+    return np.sort(np.argsort(-mass, kind="stable")[:count]), {}
 
 
 def _listed(multipliers: Multipliers, outputs, hood: Neighbourhood) -> dict:

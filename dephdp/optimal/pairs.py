@@ -24,8 +24,9 @@ TIGHTENED = 1 - 1e-9
 # products of nominal attributes need more to leave few.
 STRETCHES = 0.02, 0.1, 0.5
 FEW_PAIRS = 16  # a state
-# An unlisted pair is taken in once ln(z_i / z_j) has used up all but this share of epsilon d(i, j).
-NEAR = 0.2
+# An unlisted pair is taken in once ln(z_i / z_j) has used up all but a small share of
+# epsilon d(i, j): NEAR / n of it, but at most NEAREST. The more states, the more pairs come near.
+NEAR, NEAREST = 15.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Neighbourhood:
     essential : ndarray of bool, shape (n, n)
         Pairs that no third state implies.
     near : ndarray, shape (n, n)
-        E to the power 1 - NEAR: z_j < near_ij z_i says that little is left of the row's slack.
+        E to a power a little below one: where z_j < near_ij z_i, little slack is left.
     base : ndarray of int64, shape (pairs,)
         The pairs of the spanner, j < i, numbered i n + j, ascending.
     """
@@ -70,7 +71,8 @@ class Neighbourhood:
             spanner[lonely, partner] = spanner[partner, lonely] = True
         decay = np.exp(-epsilon * TIGHTENED * distances)
         i, j = np.nonzero(np.tril(spanner))
-        return cls(decay, essential | spanner, decay ** (1 - NEAR), i.astype(np.int64) * n + j)
+        near = min(NEAR / n, NEAREST)
+        return cls(decay, essential | spanner, decay ** (1 - near), i.astype(np.int64) * n + j)
 
     @property
     def states(self) -> int:

@@ -18,7 +18,7 @@ _PATIENCE = 5  # this many times in a row, lead nowhere
 _ITERATIONS = 300  # of which a tenth usually does
 _WHOLE = 1e-13  # how far from one the sums over the outputs may lie
 _UNCLEAR, _DECIDED = 0.1, 3e-3  # between these relative gaps, outputs leave the program
-_NO_MASS = 1.5e-2  # whose entries are all below this
+_NEGLIGIBLE = 0.25  # largest entry of an output that leaves, times the number of those that matter
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class Tolerance:
     def at(self, relative: float) -> Tolerance:
         """Return the same rule for another relative gap."""
         return Tolerance(relative, self.offset, self.least)
+
+
+def effective_number(mass) -> float:
+    """Return how many outputs carry mass: (sum of masses)^2 / sum of their squares."""
+    return mass.sum() ** 2 / (mass**2).sum()
 
 
 class Path:
@@ -117,7 +122,10 @@ class Path:
             short = short + 1 if step.length.max() < _STALLED else 0
             self.stalled = short == _PATIENCE or self.iterations == _ITERATIONS
             if drop and _DECIDED * loss <= loss - bound <= _UNCLEAR * loss:
-                self._keep(np.flatnonzero(self.blocks.z.max(axis=1) > _NO_MASS))
+                # The largest entry of an output that matters hardly falls below the reciprocal of
+                # their number on the way.
+                mass = self.blocks.z.max(axis=1)
+                self._keep(np.flatnonzero(mass * effective_number(mass) > _NEGLIGIBLE))
 
     def _keep(self, kept):
         """Go on with the kept outputs, which share the mass of the others.
