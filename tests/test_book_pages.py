@@ -7,6 +7,7 @@ from playwright.sync_api import sync_playwright
 
 from book import build
 
+WIDTHS = (390, 1280)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OFFLINE = (
     "--no-sandbox",
@@ -63,22 +64,20 @@ def browser():
         yield playwright.chromium.launch(executable_path=path, args=list(OFFLINE))
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_pages_look_right_with_no_network(browser, pages, width):
+def test_pages_look_right_with_no_network(browser, pages):
     assert len(pages) > len(build.chapters())
-    context = browser.new_context(viewport={"width": width, "height": 900})
-    problems = []
-    for path in pages:
-        name = path.relative_to(build.HTML)
-        problems += [f"{name}: {problem}" for problem in inspect(context, path, width)]
-    context.close()
+    problems = [
+        f"{path.relative_to(build.HTML)}: {problem}"
+        for path in pages
+        for problem in inspect(browser, path)
+    ]
     assert not problems, "\n".join(problems)
 
 
-def inspect(context, path, width):
-    """Open one page and return what is wrong with it."""
+def inspect(browser, path):
+    """Open one page on a phone, then widen it to a desk's screen; return what is wrong with it."""
     problems = []
-    page = context.new_page()
+    page = browser.new_page(viewport={"width": WIDTHS[0], "height": 900})
 
     def only_files(route):
         if route.request.url.startswith(("file:", "data:", "blob:")):
@@ -92,13 +91,14 @@ def inspect(context, path, width):
     page.on("console", lambda m: m.type == "error" and problems.append(f"console: {m.text}"))
     page.on("requestfailed", lambda request: problems.append(f"not found: {request.url}"))
     page.goto(path.as_uri(), wait_until="load")
-    seen = page.evaluate(INSPECT)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        seen = page.evaluate(INSPECT)
+        for kind in ("untypeset", "delimiters", "errors", "cut", "unnamed", "broken"):
+            problems += [f"{kind} at {width} px: {item}" for item in seen[kind]]
+        if seen["width"] > width:
+            problems.append(f"{seen['width']} px wide on a screen of {width} px: {seen['wide']}")
     page.close()
-
-    for kind in ("untypeset", "delimiters", "errors", "cut", "unnamed", "broken"):
-        problems += [f"{kind}: {item}" for item in seen[kind]]
-    if seen["width"] > width:
-        problems.append(f"{seen['width']} px wide on a screen of {width} px: {seen['wide']}")
     return problems
 
 
@@ -112,18 +112,16 @@ def test_inspection_sees_what_it_is_for(browser, tmp_path):
         <p><span class="math">a<mjx-container style="padding:250px">y</mjx-container></span></p>
         <div style="width:600px">wide</div>"""
     )
-    context = browser.new_context(viewport={"width": 390, "height": 900})
-    found = "\n".join(inspect(context, page, 390))
-    context.close()
+    found = "\n".join(inspect(browser, page))
     for expected in (
         "asks the network for https://example.invalid",
         "script error",
         "console",
         "not found",
-        "untypeset",
-        "delimiters",
-        "errors: no macro",
-        "cut: ay",
+        "untypeset at 390 px",
+        "delimiters at 1280 px",
+        "errors at 390 px: no macro",
+        "cut at 390 px: ay",
         "unnamed",
         "broken",
         "px wide on a screen of 390 px",
