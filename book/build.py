@@ -29,6 +29,7 @@ import jupytext
 import nbformat
 import papermill
 import yaml
+from nbclient.exceptions import DeadKernelError
 from tqdm import tqdm
 from traitlets.config import Config
 
@@ -164,6 +165,7 @@ def run(name: str, parameters: Mapping) -> nbformat.NotebookNode:
                 language="python",
                 cwd=ROOT / "notebooks",
                 progress_bar=False,
+                start_timeout=300,  # a kernel starts slowly on a busy machine
                 config=Config(KernelManager=sockets),
             )
     except papermill.PapermillExecutionError as error:
@@ -171,6 +173,8 @@ def run(name: str, parameters: Mapping) -> nbformat.NotebookNode:
         raise ChapterError(
             f"notebooks/{name}.md: cell {error.cell_index} failed\n\n{error.source}\n\n{trace}"
         ) from None
+    except DeadKernelError as error:  # out of memory, most often
+        raise ChapterError(f"notebooks/{name}.md: {error}") from None
     ran = notebook.metadata.pop("papermill")
     notebook.metadata["execution"] = {
         "seconds": ran["duration"],

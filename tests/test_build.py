@@ -99,6 +99,12 @@ def test_a_failing_cell_is_shown_with_its_traceback(project):
         build.execute_chapter("squares")
 
 
+def test_a_kernel_that_dies_is_named(project):
+    project("os._exit(1)")
+    with pytest.raises(build.ChapterError, match=r"squares\.md: Kernel died"):
+        build.execute_chapter("squares")
+
+
 def recorded(path, *claims):
     """Write an executed notebook that records some claims."""
     outputs = [
