@@ -52,9 +52,9 @@ INSPECT = r"""async () => {
 }"""
 
 
-@pytest.fixture(scope="session")
-def browser():
-    """A headless Chromium; its absence is a failure, for the pages would go unseen."""
+@pytest.fixture(scope="module")
+def browser(pages):
+    """A headless Chromium, started once the pages are built; its absence is a failure."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.fail(
