@@ -1,6 +1,8 @@
 """Small random instances of the optimal-mechanism problem, of every kind of metric."""
 
 import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
 
 from dephdp.metric import combine_distances, shortest_path_closure
 from dephdp.optimal.problem import Problem
@@ -64,3 +66,24 @@ def problem(rng, kind, epsilon, states=None, outputs=None):
         prior[rng.integers(n)] = 0
         prior /= prior.sum()
     return Problem(prior, loss, distances, epsilon)
+
+
+def all_pairs_optimum(problem):
+    """Return the least loss, by HiGHS from the linear program with the rows of all pairs."""
+    n, m = problem.loss.shape
+    i, j = np.nonzero(np.isfinite(problem.distances) & ~np.eye(n, dtype=bool))
+    pair = np.arange(len(i))
+    decay = np.exp(-problem.epsilon * problem.distances[i, j])
+    rows = sparse.csr_array((decay, (pair, i)), (len(i), n))
+    rows -= sparse.csr_array((np.ones(len(i)), (pair, j)), (len(i), n))
+    answer = linprog(
+        problem.weighted_loss.ravel(),
+        A_ub=sparse.kron(rows, sparse.eye_array(m), format="csr"),
+        b_ub=np.zeros(len(i) * m),
+        A_eq=sparse.kron(sparse.eye_array(n), np.ones((1, m)), format="csr"),
+        b_eq=np.ones(n),
+        method="highs",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    assert answer.status == 0
+    return answer.fun

@@ -1,7 +1,5 @@
 """Benders decomposition against the whole linear program, known optima and hand-made cuts."""
 
-import itertools
-import math
 import time
 
 import numpy as np
@@ -9,12 +7,13 @@ import pytest
 from channels import euclidean
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 from dephdp import bayes_remap, geometric_mechanism, privacy_level, tight_constraints_mechanism
 from dephdp.optimal import benders
 from dephdp.optimal.bound import cluster_bound, lower_bound
+from dephdp.optimal.pairs import COLLINEAR, necessary_pairs
 from dephdp.optimal.problem import Problem
+from tests import instances
 
 
 def grid(side, p=2):
@@ -39,29 +38,6 @@ def random_metric(kind, states, rng):
     component = np.arange(states) % 2
     distances[component[:, None] != component] = np.inf
     return distances
-
-
-def whole_program(problem):
-    """The optimum over all ordered pairs, in one linear program."""
-    n, m = problem.states, problem.outputs
-    rows = []
-    for x, z in itertools.permutations(range(n), 2):
-        if np.isfinite(problem.distances[x, z]):
-            row = np.zeros((m, n, m))
-            row[:, x] = math.exp(-problem.epsilon * problem.distances[x, z]) * np.eye(m)
-            row[:, z] = -np.eye(m)
-            rows.append(row.reshape(m, n * m))
-    solution = linprog(
-        problem.weighted_loss.ravel(),
-        A_ub=np.concatenate(rows) if rows else None,
-        b_ub=np.zeros(len(rows) * m) if rows else None,
-        A_eq=np.kron(np.eye(n), np.ones(m)),
-        b_eq=np.ones(n),
-        method="highs",
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-    )
-    assert solution.status == 0
-    return solution.fun
 
 
 def assert_certified(problem, result, tol=1e-6):
@@ -90,7 +66,7 @@ def test_it_attains_the_optimum_for_any_partition(kind, n, m, parts, epsilon, se
     problem = Problem(prior, loss, random_metric(kind, n, rng), epsilon)
     result = benders.solve(problem, labels=rng.integers(parts, size=n))
     loss, bound = assert_certified(problem, result)
-    optimum = whole_program(problem)
+    optimum = instances.all_pairs_optimum(problem)
     assert loss == pytest.approx(optimum, rel=2e-6, abs=1e-9)
     assert bound <= optimum * (1 + 1e-7) + 1e-9
 
@@ -100,7 +76,7 @@ def test_known_optima_of_l1_grids(side, optimum):
     distances = grid(side, 1)
     problem = Problem(np.full(side**2, side**-2), distances, distances, 1.0)
     labels = np.arange(side**2) % side * 2 // side  # two halves of the columns
-    boundary = benders.boundary_states(benders.necessary_pairs(distances), labels)
+    boundary = benders.boundary_states(necessary_pairs(distances), labels)
     assert len(boundary) == side, "one column separates the rest"
     loss, bound = assert_certified(problem, benders.solve(problem, labels=labels))
     assert bound - 1e-10 <= optimum <= loss + 1e-10
@@ -122,7 +98,7 @@ def test_a_line_in_six_parts():
     loss = np.minimum(channel.distances, 3)
     problem = Problem(prior, loss, channel.distances, 1.0)
     labels = np.arange(30) // 5
-    boundary = benders.boundary_states(benders.necessary_pairs(channel.distances), labels)
+    boundary = benders.boundary_states(necessary_pairs(channel.distances), labels)
     assert len(boundary) == 5
     attained, bound = assert_certified(problem, benders.solve(problem, labels=labels))
     optimum = bayes_remap(channel, prior, loss).expected_loss(prior, loss)
@@ -134,17 +110,17 @@ def test_a_line_in_six_parts():
 def test_necessary_pairs_are_the_edges_of_lines_trees_and_l1_grids():
     rng = np.random.default_rng(2)
     order = rng.permutation(9)
-    line = benders.necessary_pairs(euclidean(np.cumsum(rng.random(9))[order]))
+    line = necessary_pairs(euclidean(np.cumsum(rng.random(9))[order]), COLLINEAR)
     assert (line == (np.abs(np.subtract.outer(order, order)) == 1)).all()
     points = np.argwhere(np.ones((4, 4)))
-    assert (benders.necessary_pairs(grid(4, 1)) == (grid(4, 1) == 1)).all()
+    assert (necessary_pairs(grid(4, 1), COLLINEAR) == (grid(4, 1) == 1)).all()
     # On a Euclidean grid: the pairs whose offset has coprime coordinates.
     offsets = np.abs(points[:, None] - points[None])
     coprime = np.gcd(offsets[..., 0], offsets[..., 1]) == 1
-    assert (benders.necessary_pairs(grid(4)) == coprime).all()
-    assert benders.necessary_pairs(1 - np.eye(5)).sum() == 20
+    assert (necessary_pairs(grid(4), COLLINEAR) == coprime).all()
+    assert necessary_pairs(1 - np.eye(5)).sum() == 20
     tree = random_metric("tree", 12, rng)
-    assert benders.necessary_pairs(tree).sum() == 2 * 11
+    assert necessary_pairs(tree, COLLINEAR).sum() == 2 * 11
 
 
 @settings(max_examples=30, deadline=None)
@@ -155,7 +131,7 @@ def test_necessary_pairs_are_the_edges_of_lines_trees_and_l1_grids():
 )
 def test_chains_of_necessary_pairs_have_the_length_of_the_metric(kind, n, seed):
     distances = random_metric(kind, n, np.random.default_rng(seed))
-    lengths = np.where(benders.necessary_pairs(distances), distances, np.inf)
+    lengths = np.where(necessary_pairs(distances, COLLINEAR), distances, np.inf)
     np.fill_diagonal(lengths, 0.0)
     for middle in range(n):
         lengths = np.minimum(lengths, lengths[:, [middle]] + lengths[[middle]])
@@ -165,7 +141,7 @@ def test_chains_of_necessary_pairs_have_the_length_of_the_metric(kind, n, seed):
 def test_the_boundary_meets_every_pair_across_parts():
     rng = np.random.default_rng(8)
     for kind in ("line", "plane", "discrete", "tree"):
-        necessary = benders.necessary_pairs(random_metric(kind, 15, rng))
+        necessary = necessary_pairs(random_metric(kind, 15, rng))
         labels = rng.integers(3, size=15)
         inside = np.setdiff1d(np.arange(15), benders.boundary_states(necessary, labels))
         left = necessary[np.ix_(inside, inside)]
@@ -199,7 +175,7 @@ def test_losses_that_vanish_or_have_both_signs():
     assert free.status == "optimal"
     gains = Problem(np.full(3, 1 / 3), -np.eye(3) - 0.1, distances, 1.0)
     loss, _ = assert_certified(gains, benders.solve(gains))
-    assert loss == pytest.approx(-0.1 - math.e / (math.e + 2), rel=2e-6)
+    assert loss == pytest.approx(-0.1 - np.e / (np.e + 2), rel=2e-6)
     identity = Problem(np.full(3, 1 / 3), distances, np.where(np.eye(3), 0, np.inf), 1.0)
     assert (benders.solve(identity).matrix == np.eye(3)).all()
 

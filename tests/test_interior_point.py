@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import sparse
 from scipy.optimize import linprog
 from scipy.sparse.csgraph import shortest_path
 
@@ -15,6 +14,7 @@ from dephdp.optimal.lanes import Lanes
 from dephdp.optimal.outputs import Certificates, Pricing
 from dephdp.optimal.pairs import Neighbourhood
 from dephdp.optimal.problem import Problem
+from tests.instances import all_pairs_optimum
 
 
 def grid(side, norm=2, step=1.0):
@@ -43,27 +43,6 @@ def euclidean_instance(side, seed=0):
     d = grid(side, step=1 / (side - 1))
     n = len(d)
     return rng.dirichlet(np.full(n, 2.0)), d + rng.random((n, n)) / 2 * (1 - np.eye(n)), d
-
-
-def linear_programme(problem):
-    """Optimal loss of the all-pairs programme, by HiGHS."""
-    n, m = problem.loss.shape
-    i, j = np.nonzero(np.isfinite(problem.distances) & ~np.eye(n, dtype=bool))
-    k = np.arange(len(i))
-    decay = np.exp(-problem.epsilon * problem.distances[i, j])
-    rows = sparse.csr_array((decay, (k, i)), (len(i), n))
-    rows -= sparse.csr_array((np.ones(len(i)), (k, j)), (len(i), n))
-    answer = linprog(
-        problem.weighted_loss.ravel(),
-        A_ub=sparse.kron(rows, sparse.eye_array(m), format="csr"),
-        b_ub=np.zeros(len(i) * m),
-        A_eq=sparse.kron(sparse.eye_array(n), np.ones((1, m)), format="csr"),
-        b_eq=np.ones(n),
-        method="highs",
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-    )
-    assert answer.status == 0
-    return answer.fun
 
 
 def bound_from_definition(problem, multipliers):
@@ -129,7 +108,7 @@ def problems(draw):
 def test_agrees_with_the_linear_programme(problem):
     loss = check(problem)
     spread = np.ptp(problem.weighted_loss, axis=1).sum()
-    assert loss == pytest.approx(linear_programme(problem), rel=1e-6, abs=2e-7 * spread)
+    assert loss == pytest.approx(all_pairs_optimum(problem), rel=1e-6, abs=2e-7 * spread)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +166,7 @@ def test_rectangular_losses(m):
     rng = np.random.default_rng(1)
     d = random_metric(9, rng)
     problem = Problem(rng.dirichlet(np.ones(9)), rng.random((9, m)), d, 1.5)
-    assert check(problem) == pytest.approx(linear_programme(problem), rel=1e-6)
+    assert check(problem) == pytest.approx(all_pairs_optimum(problem), rel=1e-6)
 
 
 def test_one_state():
@@ -212,7 +191,7 @@ def test_states_without_prior_are_protected():
     prior, loss, d = euclidean_instance(4)
     prior[5:12] = 0.0
     problem = Problem(prior / prior.sum(), loss, d, 5.0)
-    assert check(problem) == pytest.approx(linear_programme(problem), rel=1e-6)
+    assert check(problem) == pytest.approx(all_pairs_optimum(problem), rel=1e-6)
 
 
 def test_infinite_distances_ask_for_nothing():
@@ -226,7 +205,7 @@ def test_infinite_distances_ask_for_nothing():
         at = slice(begin, begin + len(part))
         d[at, at] = part
         mass = prior[at].sum()
-        separate += mass * linear_programme(Problem(prior[at] / mass, loss[at], part, 2.0))
+        separate += mass * all_pairs_optimum(Problem(prior[at] / mass, loss[at], part, 2.0))
         begin += len(part)
     assert check(Problem(prior, loss, d, 2.0)) == pytest.approx(separate, rel=1e-6)
 
@@ -255,7 +234,7 @@ def near_duplicates(apart):
 
 def test_states_that_almost_coincide():
     problem = near_duplicates(1e-3)
-    assert check(problem, tol=1e-6) == pytest.approx(linear_programme(problem), rel=2e-6)
+    assert check(problem, tol=1e-6) == pytest.approx(all_pairs_optimum(problem), rel=2e-6)
 
 
 def test_rounding_ends_the_search_with_an_honest_gap():
@@ -264,8 +243,8 @@ def test_rounding_ends_the_search_with_an_honest_gap():
     result = interior_point.solve(problem, tol=1e-6)
     assert privacy_level(result.matrix, problem.distances) <= problem.epsilon
     loss, bound = problem.expected_loss(result.matrix), lower_bound(problem, result.multipliers)
-    assert bound <= linear_programme(problem) + 1e-9
-    assert linear_programme(problem) - 1e-9 <= loss <= bound * (1 + 1e-3)
+    assert bound <= all_pairs_optimum(problem) + 1e-9
+    assert all_pairs_optimum(problem) - 1e-9 <= loss <= bound * (1 + 1e-3)
 
 
 def test_deadline_returns_a_certified_answer():

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.optimize import linprog
 from scipy.special import k1
 from scipy.stats import laplace
 
@@ -20,29 +19,8 @@ from dephdp import (
     tight_constraints_mechanism,
 )
 from dephdp.errors import InvalidBudget, InvalidDomain, InvalidMetric
-
-
-def optimum(prior, loss, distances, epsilon):
-    """The optimal mechanism's loss from the linear program over all pairs."""
-    n, m = loss.shape
-    rows = []
-    for x, z in itertools.permutations(range(n), 2):
-        for y in range(m):
-            row = np.zeros((n, m))
-            row[x, y], row[z, y] = 1, -math.exp(epsilon * distances[x, z])
-            rows.append(row.ravel())
-    solution = linprog(
-        (prior[:, None] * loss).ravel(),
-        A_ub=np.array(rows),
-        b_ub=np.zeros(len(rows)),
-        A_eq=np.kron(np.eye(n), np.ones(m)),
-        b_eq=np.ones(n),
-        method="highs",
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-    )
-    assert solution.status == 0
-    return solution.fun
-
+from dephdp.optimal.problem import Problem
+from tests.instances import all_pairs_optimum
 
 # ------------------------------------------------------------------------------------- geometric
 
@@ -79,7 +57,7 @@ def test_geometric_noise_remapped_is_optimal_for_every_prior_and_monotone_loss(n
     prior = rng.dirichlet(np.full(n, 0.5))
     channel = geometric_mechanism(n, epsilon)
     loss = np.sort(rng.random(n))[channel.distances.astype(int)]
-    best = optimum(prior, loss, channel.distances, epsilon)
+    best = all_pairs_optimum(Problem(prior, loss, channel.distances, epsilon))
     remapped = bayes_remap(channel, prior, loss).expected_loss(prior, loss)
     assert remapped == pytest.approx(best, rel=1e-6, abs=1e-8)
 

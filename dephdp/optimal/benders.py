@@ -34,9 +34,9 @@ from scipy import sparse
 from dephdp.channel import Channel
 from dephdp.errors import SolverError
 from dephdp.optimal.bound import lower_bound
+from dephdp.optimal.pairs import COLLINEAR, necessary_pairs
 from dephdp.optimal.problem import EngineResult, Multipliers, Problem
 
-_COLLINEAR = 1 + 1e-12  # rounding allowed in d(i, j) + d(j, k) = d(i, k)
 _STEP = 0.2  # where cuts are taken, on the way from the best answer to the master's
 _PATIENCE = 50  # iterations in which neither bound moves before rounding is to blame
 _TOLERANCE = 1e-9  # HiGHS's own, of rows and reduced costs, after scaling the loss to one
@@ -88,7 +88,7 @@ def solve(
     times diameter of about 40 the tolerance of the solver shows in them, and the answer is
     ``"stalled"`` at a larger gap.
     """
-    necessary = necessary_pairs(problem.distances)
+    necessary = necessary_pairs(problem.distances, COLLINEAR)
     labels = halves(problem.distances) if labels is None else _check_labels(labels, problem.states)
     boundary = boundary_states(necessary, labels)
     scale = np.abs(problem.weighted_loss).max() or 1.0
@@ -126,32 +126,6 @@ def solve(
     return _certified(problem, best, master.multipliers(costs.shape, scale), tol, count, status)
 
 
-def necessary_pairs(distances) -> np.ndarray:
-    """Return which ordered pairs of states no third state implies.
-
-    Parameters
-    ----------
-    distances : ndarray, shape (n, n)
-        A metric, with positive distances between different states.
-
-    Returns
-    -------
-    ndarray of bool, shape (n, n)
-        True at (i, k) if their distance is finite and d(i, j) + d(j, k) > d(i, k) for all other j:
-        chaining the rows of these pairs along shortest paths implies the rows of all pairs.
-    """
-    n = len(distances)
-    necessary = np.isfinite(distances) & ~np.eye(n, dtype=bool)
-    for i in range(n):
-        # Both legs are shorter than the way they replace, so the chain ends.
-        first = distances[i][:, None]
-        shorter = (first < distances[i]) & (distances < distances[i])
-        detour = np.where(shorter, first + distances, np.inf)
-        detour[i] = np.inf
-        necessary[i] &= ~(detour.min(axis=0) <= distances[i] * _COLLINEAR)
-    return necessary & necessary.T
-
-
 def halves(distances) -> np.ndarray:
     """Return labels 0 and 1 that cut the states in two between two states far apart.
 
@@ -180,7 +154,7 @@ def boundary_states(necessary, labels) -> np.ndarray:
     Parameters
     ----------
     necessary : ndarray of bool, shape (n, n)
-        See `necessary_pairs`.
+        See `dephdp.optimal.pairs.necessary_pairs`.
     labels : ndarray of int, shape (n,)
         The part of each state.
 
@@ -285,7 +259,7 @@ class _Master:
     def __init__(self, boundary, costs, decay, distances, blocks):
         self._boundary, self._cuts = boundary, []
         self._source, self._target = np.nonzero(
-            necessary_pairs(distances[np.ix_(boundary, boundary)])
+            necessary_pairs(distances[np.ix_(boundary, boundary)], COLLINEAR)
         )
         among = decay[np.ix_(boundary, boundary)][self._source, self._target]
         self._program = _Program(
@@ -462,8 +436,7 @@ def _certified(problem, matrix, multipliers, tol, count, status) -> EngineResult
     channel = Channel(matrix / matrix.sum(axis=1, keepdims=True), problem.distances)
     matrix = channel.repair(problem.epsilon).matrix
     loss = problem.expected_loss(matrix)
-    least = _ZERO * (np.abs(problem.weighted_loss).max() or 1.0)
-    if loss - lower_bound(problem, multipliers) <= tol * max(abs(loss), least):
+    if problem.relative_gap(loss, lower_bound(problem, multipliers)) <= tol:
         status = "optimal"
     return EngineResult(matrix, multipliers, count, status)
 

@@ -57,10 +57,9 @@ class Neighbourhood:
         The spanner has the first of the stretches that leaves few pairs, or the last.
         """
         n = len(distances)
-        nearest = np.argsort(distances, axis=1, kind="stable").astype(np.int32)
-        essential = _unimplied(distances, nearest, COLLINEAR)
+        essential = necessary_pairs(distances, COLLINEAR)
         for stretch in stretches:
-            spanner = _unimplied(distances, nearest, stretch)
+            spanner = necessary_pairs(distances, stretch)
             if spanner.sum() <= 2 * FEW_PAIRS * n:
                 break
         # A state at infinite distance from all others has no row, yet its entries have to be
@@ -101,12 +100,36 @@ class Neighbourhood:
         return Rows(start, j.astype(np.int32), self.decay[listed // n % n, j])
 
 
+def necessary_pairs(distances, stretch=0.0) -> np.ndarray:
+    """Return which pairs of states no third state implies: their rows imply all others.
+
+    Parameters
+    ----------
+    distances : ndarray, shape (n, n)
+        An extended pseudo-metric.
+    stretch : float, optional
+        How much longer, relative to d(i, k), a way over a third state may be. Zero takes the
+        doubles as they are; `COLLINEAR` allows for rounding; more leaves the pairs of a spanner.
+
+    Returns
+    -------
+    ndarray of bool, shape (n, n)
+        False on the diagonal, at infinite distances, and where d(i, j) + d(j, k) is at most
+        (1 + stretch) d(i, k) for some j.
+
+    Notes
+    -----
+    The row of (i, k) is the product of those of (i, j) and (j, k). Both legs have to be strictly
+    shorter than d(i, k): then each pair left out follows from strictly shorter ones and so, by
+    induction, from pairs that are kept. The rounded sum can hide an excess of half a unit in the
+    last place, far below what a solver resolves; certification looks at all pairs in any case.
+    """
+    nearest = np.argsort(distances, axis=1, kind="stable").astype(np.int32)
+    return _unimplied(np.ascontiguousarray(distances), nearest, stretch)
+
+
 @numba.njit(cache=True, nogil=True)
 def _unimplied(distances, nearest, stretch):
-    """Mark the pairs (i, k) with no j such that d(i, j) + d(j, k) <= (1 + stretch) d(i, k).
-
-    Both legs have to be shorter than d(i, k), lest two pairs be dropped for the sake of each other.
-    """
     n = len(distances)
     kept = np.zeros((n, n), dtype=np.bool_)
     for i in range(n):

@@ -10,6 +10,7 @@ from dephdp.channel import Channel
 from dephdp.errors import SolverError
 from dephdp.metric import check_metric
 from dephdp.optimal.certified import OptimalMechanism, certified
+from dephdp.optimal.pairs import necessary_pairs
 from dephdp.optimal.problem import Multipliers, Problem
 
 
@@ -95,7 +96,7 @@ def solve_program(problem: Problem, solver=None, **options):
     n, m = problem.loss.shape
     q = problem.weighted_loss
     scale = np.abs(q).max() or 1.0
-    x, other = needed_pairs(problem.distances)
+    x, other = np.nonzero(necessary_pairs(problem.distances))
     decay = np.exp(-problem.epsilon * problem.distances[x, other])[:, None]
 
     z = cp.Variable((n, m), nonneg=True)
@@ -119,33 +120,3 @@ def solve_program(problem: Problem, solver=None, **options):
         multipliers = Multipliers(x[pair], other[pair], output, dual[pair, output])
     iterations = program.solver_stats.num_iters or 0
     return np.maximum(z.value, 0), multipliers, int(iterations)
-
-
-def needed_pairs(distances):
-    """Return the ordered pairs of states whose rows imply all others.
-
-    Parameters
-    ----------
-    distances : ndarray, shape (n, n)
-        An extended pseudo-metric.
-
-    Returns
-    -------
-    source, target : ndarray of int
-
-    Notes
-    -----
-    The row of (x, x') follows from those of (x, x'') and (x'', x') if
-    d(x, x'') + d(x'', x') <= d(x, x'): multiply them. It is left out if that holds for the doubles
-    as they are, with no tolerance, and both legs are strictly shorter than d(x, x'): then each pair
-    left out follows from strictly shorter ones, and so, by induction, from pairs that are kept.
-    The rounded sum can hide an excess of half a unit in the last place, far below what a solver
-    resolves; certification looks at all pairs in any case. Pairs at infinite distance have no row.
-    """
-    needed = np.isfinite(distances)
-    np.fill_diagonal(needed, False)
-    for middle in range(len(distances)):
-        first, second = distances[:, [middle]], distances[[middle], :]
-        shorter = (first < distances) & (second < distances)
-        needed &= ~(shorter & (first + second <= distances))
-    return np.nonzero(needed)
