@@ -434,6 +434,27 @@ class Domain:
             )
         return np.stack(np.unravel_index(states, sizes), axis=-1).astype(np.int64)
 
+    def check_codes(self, codes, names=None):
+        """Return level codes as an integer array, each inside its attribute's levels.
+
+        Parameters
+        ----------
+        codes : array_like of int, shape (..., attributes of the group)
+            Codes of the group's attributes, in the group's order.
+        names : sequence of str, optional
+            The group; all attributes by default.
+
+        Returns
+        -------
+        ndarray of int, shape (..., attributes of the group)
+
+        Raises
+        ------
+        InvalidDomain
+            If a code lies outside its attribute's levels.
+        """
+        return self._check_codes(codes, self.group(names))
+
     def _check_codes(self, codes, group):
         codes = np.asarray(codes)
         if not np.issubdtype(codes.dtype, np.integer):

@@ -13,6 +13,14 @@ class InvalidDomain(DephdpError):
     """An attribute is declared inconsistently, or a value lies outside its declared domain."""
 
 
+class InvalidGroup(DephdpError):
+    """A group of attributes has no usable set of states, or a record is none of its states."""
+
+
+class InvalidTask(DephdpError):
+    """A task is configured inconsistently, or its statistic does not fit the records."""
+
+
 class InvalidMetric(DephdpError):
     """A distance matrix breaks an axiom of the (extended pseudo-)metric it claims to be."""
 

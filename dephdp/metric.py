@@ -1,6 +1,7 @@
 """Distances between states: component metrics, their weighted ℓp product, and the axioms."""
 
 from collections.abc import Mapping
+from functools import reduce
 
 import numba
 import numpy as np
@@ -70,22 +71,13 @@ def combine_distances(parts, p=2, weights=None):
         raise InvalidMetric("a product metric needs at least one component")
     weights = check_weights(weights, len(parts))
     sizes = [len(part) for part in parts]
-    largest = np.zeros((1, 1))
-    for k, part in enumerate(parts):
-        largest = np.maximum(largest, _spread(part, k, sizes))
-    if np.isinf(p):
-        return _flatten(largest, sizes)
-    scale = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
-    total = np.zeros(largest.shape)
-    for k, part in enumerate(parts):
-        total += weights[k] * (_spread(part, k, sizes) / scale) ** p
-    total **= 1 / p
-    total *= scale
-    return _flatten(total, sizes)
+    return _flatten(
+        _lp([_spread(part, k, sizes) for k, part in enumerate(parts)], p, weights), sizes
+    )
 
 
-def distance_matrix(domain, attributes, p=2, weights=None):
-    """Return the distances between all states of a group of attributes.
+def distance_matrix(domain, attributes, p=2, weights=None, *, codes=None):
+    """Return the distances between the states of a group of attributes.
 
     Parameters
     ----------
@@ -98,16 +90,18 @@ def distance_matrix(domain, attributes, p=2, weights=None):
     weights : mapping or sequence of float, optional
         Positive weight of each attribute of the group, by name or in the group's order; one by
         default. They vanish for p = ∞.
+    codes : array_like of int, shape (n, attributes of the group), optional
+        The states wanted, one row of level codes each; all states by default.
 
     Returns
     -------
     ndarray, shape (n, n)
-        n = the number of states of the group, in the order of ``domain.ravel``.
+        In the order of ``codes``, or of all states as ``domain.ravel`` numbers them.
 
     Raises
     ------
     InvalidDomain
-        If an attribute is not declared or named twice.
+        If an attribute is not declared or named twice, or a code is outside its levels.
     InvalidMetric, InvalidBudget
         For bad weights, or p below one.
 
@@ -121,7 +115,12 @@ def distance_matrix(domain, attributes, p=2, weights=None):
         if set(weights) != set(names):
             raise InvalidMetric(f"weights name {sorted(weights)}, the group is {names}")
         weights = [weights[name] for name in names]
-    return combine_distances([component_distances(attribute) for attribute in group], p, weights)
+    components = [component_distances(attribute) for attribute in group]
+    if codes is None:
+        return combine_distances(components, p, weights)
+    levels = domain.check_codes(codes, attributes).T
+    parts = [part[column[:, None], column] for part, column in zip(components, levels, strict=True)]
+    return _lp(parts, check_exponent(p), check_weights(weights, len(parts)))
 
 
 def check_distances(distances, states=None):
@@ -236,6 +235,20 @@ def check_weights(weights, count):
             f"weight {bad[0]} is {weights[bad[0]]!r}: weights must be finite and positive"
         )
     return weights
+
+
+def _lp(parts, p, weights):
+    """Weighted ℓp norm of the parts, which broadcast against one another."""
+    largest = reduce(np.maximum, parts, 0.0)
+    if np.isinf(p):
+        return largest
+    scale = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
+    total = np.zeros(largest.shape)
+    for weight, part in zip(weights, parts, strict=True):
+        total += weight * (part / scale) ** p
+    total **= 1 / p
+    total *= scale
+    return total
 
 
 def _spread(part, position, sizes):
