@@ -12,7 +12,8 @@ from tqdm import tqdm
 
 from dephdp.errors import DephdpError
 from dephdp.metric import check_metric, shortest_path_closure
-from dephdp.optimal import interior_point, tree_engine
+from dephdp.optimal import constant, interior_point, tree_engine
+from dephdp.optimal.bound import lower_bound
 from dephdp.optimal.certified import OptimalMechanism, certified
 from dephdp.optimal.problem import EngineResult, Multipliers, Problem
 from dephdp.optimal.trees import Tree, tree_of
@@ -206,10 +207,15 @@ class _Part:
         weighted = np.array([problem.weighted_loss[group].sum(axis=0) for group in self.members])
         loss = weighted / np.where(prior > 0, prior, 1)[:, None]
         merged = Problem(prior / weight, loss, self.distances, problem.epsilon)
+        ignorant = constant.solve(merged)
+        if _gap(merged, ignorant) <= _SHARE * tol:
+            return replace(ignorant, status="optimal")
         options = {"tol": _SHARE * tol, "deadline": deadline, "progress": report, "start": start}
         if self.tree is not None:
-            return tree_engine.solve(merged, self.tree, **options)
-        return interior_point.solve(merged, **options)
+            found = tree_engine.solve(merged, self.tree, **options)
+        else:
+            found = interior_point.solve(merged, **options)
+        return found if found.status == "optimal" else _better(merged, found, ignorant)
 
     def multipliers(self, result, problem) -> list:
         """Return multipliers of the whole problem's rows that prove what the engine proved.
@@ -236,6 +242,20 @@ class _Part:
                 )
             )
         return parts
+
+
+def _gap(problem, result) -> float:
+    loss = problem.expected_loss(result.matrix)
+    return problem.relative_gap(loss, lower_bound(problem, result.multipliers))
+
+
+def _better(problem, found, ignorant) -> EngineResult:
+    """Take the smaller loss and the larger bound of two results; all else is the first one's."""
+    if problem.expected_loss(ignorant.matrix) < problem.expected_loss(found.matrix):
+        found = replace(found, matrix=ignorant.matrix)
+    if lower_bound(problem, ignorant.multipliers) > lower_bound(problem, found.multipliers):
+        found = replace(found, multipliers=ignorant.multipliers)
+    return found
 
 
 def _split(distances) -> list:
