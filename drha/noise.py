@@ -1,8 +1,9 @@
 """Count mechanisms: what noise does to a count, seen through its vanishing function.
 
-A mechanism adds independent noise e to every count c of the table, rounds to the nearest whole
-number and clips at zero. The count is released as 0 exactly when c + e < 1/2, so all that the
-homogeneity attack ever sees of the mechanism is
+A mechanism adds independent noise e to every count c of the table, then follows a convention
+(:mod:`drha.conventions`): by default it rounds to the nearest whole number and clips at zero. The
+count is then released as 0 exactly when c + e < 1/2, so all that the homogeneity attack ever sees
+of the mechanism is
 
     u(c) = Pr(c is released as 0) = F(1/2 - c),        s(c) = 1 - u(c) = F(c - 1/2),
 
@@ -13,12 +14,15 @@ from __future__ import annotations
 
 import abc
 import math
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import bernoulli, erfcx, eval_hermitenorm, log_ndtr, ndtr, ndtri
 
+from drha.conventions import Convention, RoundAndClip, check_convention
 from drha.counts import check_counts
 from drha.errors import InvalidNoise
 
@@ -28,12 +32,28 @@ SQRT_2PI = math.sqrt(2.0 * math.pi)
 MIN_SCALE, MAX_SCALE = 1e-9, 1e12  # in counts: beyond, released counts leave the exact floats
 
 
+@dataclass(frozen=True)
 class CountNoise(abc.ABC):
-    """Symmetric noise added to each count, which is then rounded and clipped at zero.
+    """Symmetric noise added to each count, and the convention that follows it.
 
-    A subclass gives the distribution function, its logarithm and a sampler; whatever the
-    homogeneity attack needs follows from these.
+    A subclass gives the distribution function, its logarithm, the mass near a whole number and a
+    sampler; whatever the homogeneity attack needs follows from these.
+
+    Attributes
+    ----------
+    lattice : bool
+        Whether the noise is always a whole number.
+    convention : Convention
+        What is done to the noisy counts; by default they are rounded, then clipped at 0.
     """
+
+    lattice: ClassVar[bool] = False
+    convention: Convention = field(default=RoundAndClip(), kw_only=True)
+
+    @property
+    @abc.abstractmethod
+    def scale(self) -> float:
+        """Scale of the noise, in counts."""
 
     @abc.abstractmethod
     def cdf(self, x):
@@ -44,8 +64,59 @@ class CountNoise(abc.ABC):
         """Natural logarithm of :meth:`cdf`, finite where :meth:`cdf` underflows."""
 
     @abc.abstractmethod
+    def log_rounded_mass(self, counts):
+        """Logarithm of Pr(c - 1/2 < noise < c + 1/2) for whole c >= 0; it never underflows."""
+
+    @abc.abstractmethod
     def sample(self, shape, rng):
         """Draw raw noise of the given shape from a ``numpy.random.Generator``."""
+
+    def with_convention(self, convention) -> CountNoise:
+        """Return the same noise followed by another convention.
+
+        Parameters
+        ----------
+        convention : Convention or str
+            An object of :mod:`drha.conventions`, such as ``Threshold(2.0)``, or the name of one
+            without parameters: ``"round"`` (the default), ``"clip"``, ``"floor"``, ``"ceil"``,
+            ``"signed"``, ``"rescale_cells"``, ``"project_cells"`` or ``"rescale_table"``.
+
+        Returns
+        -------
+        CountNoise
+            The privacy level is the same: a convention is post-processing.
+
+        Raises
+        ------
+        InvalidNoise
+            If the convention is unknown.
+
+        Examples
+        --------
+        >>> import drha
+        >>> noise = drha.laplace(1.0)
+        >>> float(drha.local_risk([3, 0], noise).round(4))
+        0.6681
+        >>> float(drha.local_risk([3, 0], noise.with_convention("clip")).round(4))
+        0.4876
+        """
+        return replace(self, convention=check_convention(convention))
+
+    def upper_quantile(self, delta: float) -> float:
+        """Smallest x >= 0 with Pr(noise >= x) <= delta, for 0 < delta < 1/2."""
+        if not 0.0 < _number("delta", delta) < 0.5:
+            raise InvalidNoise(f"delta must lie strictly between 0 and 1/2, not {delta!r}")
+        target = math.log(delta)
+
+        def gain(x: float) -> float:
+            return target - float(self.log_cdf(-x))  # increasing; F(-x) = Pr(noise >= x)
+
+        high = math.ceil(self.scale)
+        while gain(high) < 0.0:
+            high *= 2
+        if self.lattice:
+            return float(bisect_left(range(high + 1), 0.0, key=gain))
+        return brentq(gain, 0.0, high, xtol=1e-15 * self.scale, rtol=1e-15)
 
     def vanishing(self, counts):
         """Probability u(c) that a true count c is released as 0.
@@ -58,44 +129,53 @@ class CountNoise(abc.ABC):
         Returns
         -------
         ndarray of float
-            u(c) = F(1/2 - c), same shape.
+            u(c), same shape: F(1/2 - c) under the default convention.
 
         Raises
         ------
         InvalidCounts
             If a count is negative, fractional, not finite or too large.
+        InvalidNoise
+            If the convention treats several counts together, so that none vanishes on its own.
         """
-        return self.cdf(0.5 - check_counts(counts))
+        return self.convention.vanishing(self, check_counts(counts))
 
     def log_vanishing(self, counts):
         """Natural logarithm of :meth:`vanishing`; never underflows."""
-        return self.log_cdf(0.5 - check_counts(counts))
+        return self.convention.log_vanishing(self, check_counts(counts))
 
     def survival(self, counts):
-        """Probability s(c) = 1 - u(c) that a true count c is released positive."""
-        return self.cdf(check_counts(counts) - 0.5)
+        """Probability s(c) = 1 - u(c) that a true count c is not released as 0."""
+        return self.convention.survival(self, check_counts(counts))
 
     def log_survival(self, counts):
         """Natural logarithm of :meth:`survival`, accurate also where u(c) is tiny."""
-        return self.log_cdf(check_counts(counts) - 0.5)
+        return self.convention.log_survival(self, check_counts(counts))
 
     def release(self, counts, rng):
-        """Sanitise counts: add noise, round to the nearest whole number, clip at zero.
+        """Sanitise counts: add noise, then follow the convention.
 
         Parameters
         ----------
         counts : array_like of int
-            True counts, any shape.
+            True counts, any shape; conventions that treat cells or tables together need the
+            levels on the last axis, and the cells on the one before.
         rng : numpy.random.Generator
 
         Returns
         -------
-        ndarray of int64
-            Released counts, same shape; zero with probability u(c), independently.
+        ndarray
+            Released counts, same shape; whole numbers (int64) unless the convention keeps
+            fractions. Count by count, zero with probability u(c), independently.
+
+        Raises
+        ------
+        InvalidCounts
+            If a count is not whole and non-negative, or the convention needs another shape.
         """
         true = check_counts(counts)
         noisy = true + self.sample(true.shape, rng)
-        return np.maximum(np.floor(noisy + 0.5), 0).astype(np.int64)
+        return self.convention.apply(self, noisy, true)
 
 
 @dataclass(frozen=True)
@@ -118,6 +198,11 @@ class Laplace(CountNoise):
         depth = np.abs(x) / self.scale
         return np.where(np.less(x, 0), -depth - LOG_2, np.log1p(-0.5 * np.exp(-depth)))[()]
 
+    def log_rounded_mass(self, counts):  # noqa: D102
+        b = self.scale
+        beside = -(np.asarray(counts) - 0.5) / b - LOG_2 + math.log(-math.expm1(-1.0 / b))
+        return np.where(np.equal(counts, 0), math.log(-math.expm1(-0.5 / b)), beside)[()]
+
     def sample(self, shape, rng):  # noqa: D102
         return _generator(rng).laplace(scale=self.scale, size=shape)
 
@@ -129,11 +214,37 @@ class Gaussian(CountNoise):
     sigma: float
     sensitivity: float = 1.0
 
+    @property
+    def scale(self) -> float:
+        """Standard deviation of the noise, in counts."""
+        return self.sigma
+
     def cdf(self, x):  # noqa: D102
         return ndtr(np.divide(x, self.sigma))
 
     def log_cdf(self, x):  # noqa: D102
         return log_ndtr(np.divide(x, self.sigma))
+
+    def log_rounded_mass(self, counts):
+        """Logarithm of Phi((c + 1/2) / sigma) - Phi((c - 1/2) / sigma).
+
+        Notes
+        -----
+        Where the density changes by less than a factor exp(8) from c to c + 1, the mass is the
+        integral of the density, by Gauss-Legendre; elsewhere the further tail is negligible or
+        nearly so, and is subtracted from the nearer one.
+        """
+        c = np.asarray(counts, dtype=float)
+        smooth = (c <= 8.0 * self.sigma**2) & (self.sigma >= 0.5)
+        near = self.log_cdf(0.5 - c)
+        with np.errstate(divide="ignore", invalid="ignore"):  # not used where nothing is left
+            apart = near + np.log1p(-np.exp(self.log_cdf(-0.5 - c) - near))
+        t = np.where(smooth, c, 0.0) / self.sigma
+        nodes, weights = _GAUSS_LEGENDRE_16
+        y = 0.5 * nodes / max(self.sigma, 0.5)
+        inside = np.exp(-(t[..., None] + 0.5 * y) * y) @ (0.5 * weights)
+        together = -0.5 * t * t + np.log(inside) - math.log(self.sigma * SQRT_2PI)
+        return np.where(smooth, together, apart)[()]
 
     def sample(self, shape, rng):  # noqa: D102
         return _generator(rng).normal(scale=self.sigma, size=shape)
@@ -154,6 +265,7 @@ class Gaussian(CountNoise):
 class Geometric(CountNoise):
     """Two-sided geometric (discrete Laplace) noise; see :func:`geometric`."""
 
+    lattice: ClassVar[bool] = True
     epsilon: float
     sensitivity: float = 1.0
 
@@ -172,6 +284,10 @@ class Geometric(CountNoise):
         log_tail = -depth - math.log1p(math.exp(-1.0 / self.scale))
         return np.where(k < 0, log_tail, np.log1p(-np.exp(log_tail)))[()]
 
+    def log_rounded_mass(self, counts):  # noqa: D102
+        centre = math.tanh(0.5 / self.scale)  # (1 - a) / (1 + a)
+        return (math.log(centre) - np.asarray(counts) / self.scale)[()]
+
     def sample(self, shape, rng):  # noqa: D102
         return _discrete_laplace(self.scale, shape, _generator(rng))
 
@@ -180,8 +296,15 @@ class Geometric(CountNoise):
 class DiscreteGaussian(CountNoise):
     """Normal weights on the integers; see :func:`discrete_gaussian`."""
 
+    lattice: ClassVar[bool] = True
     sigma: float
     sensitivity: float = 1.0
+    substitution: bool = False  # neighbours move one record from one count to another
+
+    @property
+    def scale(self) -> float:
+        """The parameter sigma, in counts."""
+        return self.sigma
 
     @property
     def rho(self) -> float:
@@ -190,26 +313,17 @@ class DiscreteGaussian(CountNoise):
 
     @property
     def log_normaliser(self) -> float:
-        """Logarithm of the sum over all integers k of exp(-k^2 / 2 sigma^2).
-
-        Notes
-        -----
-        The theta series directly for sigma < 1, after Poisson summation for sigma >= 1. In both
-        forms the terms decrease faster than a geometric series of ratio 1/2, so what is left out
-        is below twice the first omitted term: 2e-26 after ten terms, 1e-76 after two.
-        """
-        if self.sigma < 1.0:
-            k = np.arange(1, 11)
-            return math.log1p(2.0 * np.exp(-0.5 * (k / self.sigma) ** 2).sum())
-        k = np.arange(1, 3)
-        folded = np.exp(-2.0 * (math.pi * self.sigma * k) ** 2).sum()
-        return math.log(self.sigma * SQRT_2PI) + math.log1p(2.0 * folded)
+        """Logarithm of the sum over all integers k of exp(-k^2 / 2 sigma^2)."""
+        return _log_theta(self.sigma, 0.0)
 
     def log_upper_tail(self, counts):
         """Logarithm of Pr(noise >= c) for whole c >= 0."""
         c = np.asarray(counts, dtype=float)
         log_weight = -0.5 * (c / self.sigma) ** 2
         return (log_weight + np.log(_tail_ratio(c, self.sigma)) - self.log_normaliser)[()]
+
+    def log_rounded_mass(self, counts):  # noqa: D102
+        return (-0.5 * np.square(np.asarray(counts) / self.sigma) - self.log_normaliser)[()]
 
     def cdf(self, x):  # noqa: D102
         return np.exp(self.log_cdf(x))
@@ -244,18 +358,23 @@ class DiscreteGaussian(CountNoise):
     def privacy_profile(self, epsilon: float) -> float:
         """Smallest delta for which this noise is (epsilon, delta)-differentially private.
 
-        For one count that changes by a whole ``sensitivity`` (adding or removing records).
+        For one count that changes by a whole ``sensitivity`` (adding or removing records), or for
+        two counts that change by 1 in opposite directions (``substitution``).
 
         Notes
         -----
-        Pr(Y > t) - exp(epsilon) Pr(Y > t + D) with t = epsilon sigma^2 / D - D / 2
-        (Canonne, Kamath & Steinke 2020, Theorem 7).
+        One count: Pr(Y > t) - exp(epsilon) Pr(Y > t + D) with t = epsilon sigma^2 / D - D / 2
+        (Canonne, Kamath & Steinke 2020, Theorem 7). Two counts: the privacy loss is
+        (Y - Y' + 1) / sigma^2; the even and the odd values of Y - Y' are each, halved, a discrete
+        Gaussian of parameter sigma / sqrt(2), on the whole numbers and on the half-integers.
         """
         _nonnegative("epsilon", epsilon)
-        _whole_sensitivity(self.sensitivity)
+        _whole_sensitivity(self.sensitivity, self.substitution)
         return math.exp(self._log_profile(epsilon))
 
     def _log_profile(self, epsilon: float) -> float:
+        if self.substitution:
+            return self._log_pair_profile(epsilon)
         shift = self.sensitivity
         first = math.floor(epsilon * self.sigma**2 / shift - shift / 2) + 1.0
         gain = self.log_cdf(-first)  # Pr(Y >= first)
@@ -266,17 +385,29 @@ class DiscreteGaussian(CountNoise):
             lost = self.log_cdf(-first - shift) - gain
         return float(gain) + math.log(max(-math.expm1(min(epsilon + lost, 0.0)), 5e-324))
 
+    def _log_pair_profile(self, epsilon: float) -> float:
+        sigma = self.sigma / math.sqrt(2.0)
+        parts = []
+        for offset in (0.0, 0.5):  # half the difference of the two noises, even and odd
+            first = math.floor(epsilon * sigma**2 - 0.5 - offset) + 1.0 + offset  # never negative
+            ratio = _tail_ratio(np.array([first, first + 1.0]), sigma)
+            gain = -0.5 * (first / sigma) ** 2 + math.log(ratio[0]) + _log_theta(sigma, offset)
+            lost = -(first + 0.5) / sigma**2 + math.log(ratio[1] / ratio[0])
+            parts.append(gain + math.log(max(-math.expm1(min(epsilon + lost, 0.0)), 5e-324)))
+        return float(np.logaddexp(*parts)) - 2.0 * self.log_normaliser
 
-def laplace(epsilon: float, *, sensitivity: float = 1.0) -> Laplace:
+
+def laplace(epsilon: float, *, sensitivity: float | str = "add_remove") -> Laplace:
     """Laplace mechanism for counts.
 
     Parameters
     ----------
     epsilon : float
         Privacy loss of the whole table, positive.
-    sensitivity : float, default 1
-        l1 sensitivity of the table: 1 when neighbours differ by one record added or removed,
-        2 when one record is substituted.
+    sensitivity : float or {"add_remove", "substitution"}, default "add_remove"
+        l1 sensitivity of the table. Neighbouring tables differ by one record added or removed
+        (sensitivity 1), or by one record that is replaced by another, which moves it from one
+        count to another (sensitivity 2).
 
     Returns
     -------
@@ -299,19 +430,19 @@ def laplace(epsilon: float, *, sensitivity: float = 1.0) -> Laplace:
     0.18393972058572117
     """
     _positive("epsilon", epsilon)
-    _positive("sensitivity", sensitivity)
+    sensitivity = _sensitivity(sensitivity, substitution=2.0)
     _scale(sensitivity / epsilon)
-    return Laplace(float(epsilon), float(sensitivity))
+    return Laplace(float(epsilon), sensitivity)
 
 
-def geometric(epsilon: float, *, sensitivity: float = 1.0) -> Geometric:
+def geometric(epsilon: float, *, sensitivity: float | str = "add_remove") -> Geometric:
     """Two-sided geometric (discrete Laplace) mechanism for counts.
 
     Parameters
     ----------
     epsilon : float
         Privacy loss of the whole table, positive.
-    sensitivity : float, default 1
+    sensitivity : float or {"add_remove", "substitution"}, default "add_remove"
         l1 sensitivity of the table: 1 under adding or removing a record, 2 under substitution.
 
     Returns
@@ -330,9 +461,9 @@ def geometric(epsilon: float, *, sensitivity: float = 1.0) -> Geometric:
     (Ghosh, Roughgarden & Sundararajan 2012).
     """
     _positive("epsilon", epsilon)
-    _positive("sensitivity", sensitivity)
+    sensitivity = _sensitivity(sensitivity, substitution=2.0)
     _scale(sensitivity / epsilon)
-    return Geometric(float(epsilon), float(sensitivity))
+    return Geometric(float(epsilon), sensitivity)
 
 
 def gaussian(
@@ -340,7 +471,7 @@ def gaussian(
     *,
     delta: float | None = None,
     calibration: str = "analytic",
-    sensitivity: float = 1.0,
+    sensitivity: float | str = "add_remove",
     sigma: float | None = None,
 ) -> Gaussian:
     """Gaussian mechanism for counts.
@@ -351,7 +482,7 @@ def gaussian(
         Privacy parameters, epsilon > 0 and 0 < delta < 1.
     calibration : {"analytic", "classical", "pdp"}
         How sigma follows from them; see Notes.
-    sensitivity : float, default 1
+    sensitivity : float or {"add_remove", "substitution"}, default "add_remove"
         l2 sensitivity of the table: 1 under adding or removing a record, sqrt(2) under
         substitution.
     sigma : float, optional
@@ -377,7 +508,7 @@ def gaussian(
     * ``"pdp"``: D (sqrt(q^2 + 2 epsilon) - q) / (2 epsilon) with q = Phi^-1(delta / 2), under
       which the privacy loss exceeds epsilon in absolute value with probability at most delta.
     """
-    _positive("sensitivity", sensitivity)
+    sensitivity = _sensitivity(sensitivity, substitution=math.sqrt(2.0))
     if calibration not in _CALIBRATIONS:
         raise InvalidNoise(
             f"calibration {calibration!r} is unknown; choose one of {sorted(_CALIBRATIONS)}"
@@ -389,7 +520,7 @@ def gaussian(
         _probability("delta", delta)
         sigma = sensitivity * _CALIBRATIONS[calibration](float(epsilon), float(delta))
     _scale(sigma)
-    return Gaussian(float(sigma), float(sensitivity))
+    return Gaussian(float(sigma), sensitivity)
 
 
 def discrete_gaussian(
@@ -398,7 +529,7 @@ def discrete_gaussian(
     delta: float | None = None,
     rho: float | None = None,
     sigma: float | None = None,
-    sensitivity: float = 1.0,
+    sensitivity: float | str = "add_remove",
 ) -> DiscreteGaussian:
     """Discrete Gaussian mechanism for counts.
 
@@ -408,12 +539,12 @@ def discrete_gaussian(
     ----------
     epsilon, delta : float
         Privacy parameters, epsilon > 0 and 0 < delta < 1; sigma is then where the exact privacy
-        profile of one count equals delta, which needs a whole-number sensitivity.
+        profile equals delta, which needs a named or a whole-number sensitivity.
     rho : float
         Zero-concentrated privacy loss; sigma = sensitivity / sqrt(2 rho).
     sigma : float
         The parameter of the weights exp(-k^2 / 2 sigma^2) itself.
-    sensitivity : float, default 1
+    sensitivity : float or {"add_remove", "substitution"}, default "add_remove"
         l2 sensitivity of the table: 1 under adding or removing a record, sqrt(2) under
         substitution.
 
@@ -432,7 +563,8 @@ def discrete_gaussian(
     u(c) = Pr(noise <= -c) under Pr(noise = k) proportional to exp(-k^2 / 2 sigma^2)
     (Canonne, Kamath & Steinke 2020).
     """
-    _positive("sensitivity", sensitivity)
+    substitution = sensitivity == "substitution"
+    sensitivity = _sensitivity(sensitivity, substitution=math.sqrt(2.0))
     way = _one_way({"sigma": sigma}, {"rho": rho}, {"epsilon": epsilon, "delta": delta})
     if way == 0:
         _positive("sigma", sigma)
@@ -442,12 +574,12 @@ def discrete_gaussian(
     else:
         _positive("epsilon", epsilon)
         _probability("delta", delta)
-        _whole_sensitivity(sensitivity)
+        _whole_sensitivity(sensitivity, substitution)
         sigma = _safe_sigma(
-            lambda s: DiscreteGaussian(s, float(sensitivity))._log_profile(epsilon), delta
+            lambda s: DiscreteGaussian(s, sensitivity, substitution)._log_profile(epsilon), delta
         )
     _scale(sigma)
-    return DiscreteGaussian(float(sigma), float(sensitivity))
+    return DiscreteGaussian(float(sigma), sensitivity, substitution)
 
 
 # Calibrations of the Gaussian mechanism, for sensitivity 1.
@@ -469,6 +601,7 @@ def _analytic_sigma(epsilon: float, delta: float) -> float:
 _CALIBRATIONS = {"analytic": _analytic_sigma, "classical": _classical_sigma, "pdp": _pdp_sigma}
 
 _GAUSS_LEGENDRE = np.polynomial.legendre.leggauss(8)
+_GAUSS_LEGENDRE_16 = np.polynomial.legendre.leggauss(16)
 
 
 def _mills(t):
@@ -526,8 +659,26 @@ _MIDPOINT = [
 ]
 
 
+def _log_theta(sigma: float, offset: float) -> float:
+    """Logarithm of the sum over integers k of exp(-(k + offset)^2 / 2 sigma^2), offset 0 or 1/2.
+
+    The theta series directly for sigma < 1, after Poisson summation for sigma >= 1. In both forms
+    the terms decrease faster than a geometric series of ratio 1/2, so what is left out is below
+    twice the first omitted term: 2e-26 after ten terms, 1e-76 after two.
+    """
+    if sigma < 1.0:
+        k = np.arange(0 if offset else 1, 11) + offset
+        scaled = 2.0 * np.exp(-0.5 * (k**2 - offset**2) / sigma**2).sum()
+        if offset:  # its largest terms, those of -1/2 and 1/2, are taken out of the sum
+            return math.log(scaled) - 0.5 * (offset / sigma) ** 2
+        return math.log1p(scaled)
+    k = np.arange(1, 3)
+    folded = (np.exp(-2.0 * (math.pi * sigma * k) ** 2) * np.cos(2.0 * math.pi * k * offset)).sum()
+    return math.log(sigma * SQRT_2PI) + math.log1p(2.0 * folded)
+
+
 def _tail_ratio(c: np.ndarray, sigma: float) -> np.ndarray:
-    """Sum over j >= 0 of exp(-((c + j)^2 - c^2) / 2 sigma^2), elementwise for whole c >= 0.
+    """Sum over j >= 0 of exp(-((c + j)^2 - c^2) / 2 sigma^2), elementwise for any c >= 0.
 
     Summed directly where at most some 200 terms matter; elsewhere (sigma >= 20, c < sigma^2 / 4)
     the sum is smooth enough for the Euler-Maclaurin formula.
@@ -617,11 +768,25 @@ def _scale(scale: float) -> None:
         )
 
 
-def _whole_sensitivity(sensitivity: float) -> None:
-    if sensitivity != math.floor(sensitivity):
+def _sensitivity(value: float | str, *, substitution: float) -> float:
+    """Return the sensitivity as a number: 1 for an added or removed record, else as given."""
+    if isinstance(value, str):
+        named = {"add_remove": 1.0, "substitution": substitution}
+        if value not in named:
+            raise InvalidNoise(
+                f"sensitivity {value!r} is unknown; give a number or one of {sorted(named)}"
+            )
+        return named[value]
+    _positive("sensitivity", value)
+    return float(value)
+
+
+def _whole_sensitivity(sensitivity: float, substitution: bool) -> None:
+    if not substitution and sensitivity != math.floor(sensitivity):
         raise InvalidNoise(
             f"the exact (epsilon, delta) profile of the discrete Gaussian needs a whole "
-            f"sensitivity, not {sensitivity!r}; calibrate by rho or sigma instead"
+            f"sensitivity, not {sensitivity!r}; calibrate by rho or sigma, or name the "
+            "sensitivity: 'substitution' for one record that moves from count to count"
         )
 
 
