@@ -1,6 +1,13 @@
 """Heterogeneous mechanism design for multi-attribute metric differential privacy."""
 
 from dephdp import datasets
+from dephdp.allocation import (
+    Allocation,
+    allocate_budget,
+    envelope_allocation,
+    even_allocation,
+    within_budget,
+)
 from dephdp.certificate import PrivacyCertificate, certify, privacy_level
 from dephdp.channel import Channel
 from dephdp.composition import (
@@ -10,6 +17,7 @@ from dephdp.composition import (
     split_budget,
 )
 from dephdp.domain import Attribute, Domain
+from dephdp.envelopes import convex_majorant, convex_minorant
 from dephdp.mechanisms.exponential import exponential_mechanism
 from dephdp.mechanisms.laplace import (
     geometric_mechanism,
@@ -24,18 +32,24 @@ from dephdp.optimal.program import optimal_mechanism_lp
 from dephdp.optimal.solve import optimal_curve, optimal_mechanism
 
 __all__ = [
+    "Allocation",
     "Attribute",
     "Channel",
     "Domain",
     "OptimalMechanism",
     "PrivacyCertificate",
+    "allocate_budget",
     "bayes_actions",
     "bayes_remap",
     "certify",
     "check_metric",
     "compose_budget",
+    "convex_majorant",
+    "convex_minorant",
     "datasets",
     "distance_matrix",
+    "envelope_allocation",
+    "even_allocation",
     "exponential_mechanism",
     "geometric_mechanism",
     "laplace_mechanism",
@@ -48,4 +62,5 @@ __all__ = [
     "product_worst_case",
     "split_budget",
     "tight_constraints_mechanism",
+    "within_budget",
 ]

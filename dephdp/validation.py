@@ -164,6 +164,40 @@ def check_stochastic(matrix):
     return matrix
 
 
+def check_grid(budgets):
+    """Return a grid of budgets as a float array.
+
+    Parameters
+    ----------
+    budgets : array_like, shape (points,)
+        Finite, nonnegative and strictly increasing.
+
+    Returns
+    -------
+    ndarray, shape (points,)
+
+    Raises
+    ------
+    InvalidBudget
+        If it is empty or not of that kind; the message names the first bad entry.
+    """
+    grid = _as_array(budgets, "budgets", InvalidBudget)
+    if grid.ndim != 1 or not grid.size:
+        raise InvalidBudget(f"budgets must be a nonempty vector, got shape {grid.shape}")
+    bad = np.flatnonzero(~((grid >= 0) & np.isfinite(grid)))
+    if bad.size:
+        raise InvalidBudget(
+            f"budgets[{bad[0]}] = {grid[bad[0]]!r}: it must be finite and nonnegative"
+        )
+    bad = np.flatnonzero(np.diff(grid) <= 0)
+    if bad.size:
+        raise InvalidBudget(
+            f"budgets[{bad[0] + 1}] = {grid[bad[0] + 1]!r} does not exceed the one before: "
+            "sort the budgets and drop repeated ones"
+        )
+    return grid
+
+
 def _as_float(value, name):
     try:
         return float(value)
