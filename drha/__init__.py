@@ -1,31 +1,48 @@
 """Disclosure risk from homogeneity attack in differentially private frequency tables."""
 
 from drha import conventions
-from drha.errors import DrhaError, InvalidCounts, InvalidFrame, InvalidNoise, InvalidTable
+from drha.errors import (
+    DrhaError,
+    InvalidCounts,
+    InvalidFrame,
+    InvalidModel,
+    InvalidNoise,
+    InvalidTable,
+)
+from drha.measures import expected_risk, marginal_risk, marginal_shrinkage_risk, shrinkage_risk
 from drha.noise import CountNoise, discrete_gaussian, gaussian, geometric, laplace
 from drha.risk import homogeneous_risk, local_risk, scenario_8_expression
 from drha.scenarios import Scenario, scenario_probabilities
 from drha.simulation import Estimate, simulated_risk
+from drha.sizes import CellSizes, negative_binomial, poisson
 from drha.table import FrequencyTable
 
 __all__ = [
+    "CellSizes",
     "CountNoise",
     "DrhaError",
     "Estimate",
     "FrequencyTable",
     "InvalidCounts",
     "InvalidFrame",
+    "InvalidModel",
     "InvalidNoise",
     "InvalidTable",
     "Scenario",
     "conventions",
     "discrete_gaussian",
+    "expected_risk",
     "gaussian",
     "geometric",
     "homogeneous_risk",
     "laplace",
     "local_risk",
+    "marginal_risk",
+    "marginal_shrinkage_risk",
+    "negative_binomial",
+    "poisson",
     "scenario_8_expression",
     "scenario_probabilities",
+    "shrinkage_risk",
     "simulated_risk",
 ]

@@ -19,3 +19,7 @@ class InvalidCounts(DrhaError):
 
 class InvalidNoise(DrhaError):
     """A noise parameter lies outside its range."""
+
+
+class InvalidModel(DrhaError):
+    """A probability vector, a Dirichlet parameter or a distribution of sizes is not one."""
