@@ -1,7 +1,6 @@
 """Heterogeneous mechanism design for multi-attribute metric differential privacy."""
 
 from dephdp import datasets
-from dephdp.adequacy import mse_likeness, prefer_optimal, radial_fit, relative_gain
 from dephdp.allocation import (
     Allocation,
     allocate_budget,
@@ -17,7 +16,6 @@ from dephdp.composition import (
     product_worst_case,
     split_budget,
 )
-from dephdp.curves import LossCurve, loss_curve, loss_curves, partition_bound
 from dephdp.domain import Attribute, Domain
 from dephdp.envelopes import convex_majorant, convex_minorant
 from dephdp.mechanisms.exponential import exponential_mechanism
@@ -38,7 +36,6 @@ __all__ = [
     "Attribute",
     "Channel",
     "Domain",
-    "LossCurve",
     "OptimalMechanism",
     "PrivacyCertificate",
     "allocate_budget",
@@ -56,20 +53,13 @@ __all__ = [
     "exponential_mechanism",
     "geometric_mechanism",
     "laplace_mechanism",
-    "loss_curve",
-    "loss_curves",
-    "mse_likeness",
     "optimal_curve",
     "optimal_mechanism",
     "optimal_mechanism_lp",
-    "partition_bound",
     "planar_laplace_mechanism",
-    "prefer_optimal",
     "privacy_level",
     "product_privacy_level",
     "product_worst_case",
-    "radial_fit",
-    "relative_gain",
     "split_budget",
     "tight_constraints_mechanism",
     "within_budget",

@@ -1,13 +1,16 @@
 """Disclosure risk from homogeneity attack in differentially private frequency tables."""
 
 from drha import conventions
+from drha.calibrate import EpsilonChoice, choose_epsilon, homogeneous_sandwich
 from drha.errors import (
     DrhaError,
     InvalidCounts,
     InvalidFrame,
     InvalidModel,
     InvalidNoise,
+    InvalidQuestion,
     InvalidTable,
+    NoSafeEpsilon,
 )
 from drha.measures import expected_risk, marginal_risk, marginal_shrinkage_risk, shrinkage_risk
 from drha.noise import CountNoise, discrete_gaussian, gaussian, geometric, laplace
@@ -16,38 +19,38 @@ from drha.scenarios import Scenario, scenario_probabilities
 from drha.simulation import Estimate, simulated_risk
 from drha.sizes import CellSizes, negative_binomial, poisson
 from drha.table import FrequencyTable
-from drha.worst_case import printed_bound_threshold, risk_bound, worst_case_risk, worst_cell
 
 __all__ = [
     "CellSizes",
     "CountNoise",
     "DrhaError",
+    "EpsilonChoice",
     "Estimate",
     "FrequencyTable",
     "InvalidCounts",
     "InvalidFrame",
     "InvalidModel",
     "InvalidNoise",
+    "InvalidQuestion",
     "InvalidTable",
+    "NoSafeEpsilon",
     "Scenario",
+    "choose_epsilon",
     "conventions",
     "discrete_gaussian",
     "expected_risk",
     "gaussian",
     "geometric",
     "homogeneous_risk",
+    "homogeneous_sandwich",
     "laplace",
     "local_risk",
     "marginal_risk",
     "marginal_shrinkage_risk",
     "negative_binomial",
     "poisson",
-    "printed_bound_threshold",
-    "risk_bound",
     "scenario_8_expression",
     "scenario_probabilities",
     "shrinkage_risk",
     "simulated_risk",
-    "worst_case_risk",
-    "worst_cell",
 ]

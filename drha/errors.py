@@ -23,3 +23,11 @@ class InvalidNoise(DrhaError):
 
 class InvalidModel(DrhaError):
     """A probability vector, a Dirichlet parameter or a distribution of sizes is not one."""
+
+
+class InvalidQuestion(DrhaError):
+    """A target, a measure or a range of epsilon does not ask a question that has an answer."""
+
+
+class NoSafeEpsilon(DrhaError):
+    """Disclosure risk alone does not choose an epsilon for this table and target."""

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 from scipy.special import log1p
 
 from drha.counts import check_counts
@@ -39,7 +40,7 @@ class CellSizes(abc.ABC):
     @property
     @abc.abstractmethod
     def law(self):
-        """The distribution as a frozen distribution of ``scipy.stats``, imported when asked."""
+        """The distribution as a frozen distribution of ``scipy.stats``."""
 
     @abc.abstractmethod
     def pgf(self, s):
@@ -133,8 +134,6 @@ class Poisson(CellSizes):
 
     @property
     def law(self):  # noqa: D102
-        from scipy import stats
-
         return stats.poisson(self.rate)
 
     def pgf(self, s):  # noqa: D102
@@ -165,8 +164,6 @@ class NegativeBinomial(CellSizes):
 
     @property
     def law(self):  # noqa: D102
-        from scipy import stats
-
         return stats.nbinom(self.r, self.q)
 
     def pgf(self, s):  # noqa: D102

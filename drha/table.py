@@ -202,6 +202,18 @@ class FrequencyTable:
         """Mask of the cells whose records share one level, shape (cells,)."""
         return self.support_sizes == 1
 
+    @cached_property
+    def shapes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Distinct cells up to the order of their levels, and which of them each cell is.
+
+        The local risk does not depend on the order of the levels, so whatever is computed for
+        the shapes, shape (shapes, levels), holds for the cells by position, shape (cells,). A
+        table has far fewer shapes than cells.
+        """
+        ordered = np.sort(self.counts, axis=1)
+        shapes, shape = np.unique(ordered, axis=0, return_inverse=True)
+        return _frozen(shapes), _frozen(shape.reshape(-1))
+
     def to_frame(self) -> pd.DataFrame:
         """Return the counts as a DataFrame: cells in the index, levels in the columns."""
         import pandas as pd
