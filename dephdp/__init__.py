@@ -1,6 +1,7 @@
 """Heterogeneous mechanism design for multi-attribute metric differential privacy."""
 
 from dephdp import datasets
+from dephdp.adequacy import mse_likeness, prefer_optimal, radial_fit, relative_gain
 from dephdp.allocation import (
     Allocation,
     allocate_budget,
@@ -16,6 +17,7 @@ from dephdp.composition import (
     product_worst_case,
     split_budget,
 )
+from dephdp.curves import LossCurve, loss_curve, loss_curves, partition_bound
 from dephdp.domain import Attribute, Domain
 from dephdp.envelopes import convex_majorant, convex_minorant
 from dephdp.mechanisms.exponential import exponential_mechanism
@@ -36,6 +38,7 @@ __all__ = [
     "Attribute",
     "Channel",
     "Domain",
+    "LossCurve",
     "OptimalMechanism",
     "PrivacyCertificate",
     "allocate_budget",
@@ -53,13 +56,20 @@ __all__ = [
     "exponential_mechanism",
     "geometric_mechanism",
     "laplace_mechanism",
+    "loss_curve",
+    "loss_curves",
+    "mse_likeness",
     "optimal_curve",
     "optimal_mechanism",
     "optimal_mechanism_lp",
+    "partition_bound",
     "planar_laplace_mechanism",
+    "prefer_optimal",
     "privacy_level",
     "product_privacy_level",
     "product_worst_case",
+    "radial_fit",
+    "relative_gain",
     "split_budget",
     "tight_constraints_mechanism",
     "within_budget",

@@ -127,8 +127,8 @@ def allocate_budget(budgets, losses, epsilon, p=2, *, lower_bounds=None):
     affordable = costs <= _UNIT
     if costs[0] * len(losses) > _UNIT:
         raise InvalidBudget(
-            f"{len(losses)} groups cannot each spend the least budget of the grid, {grid[0]!r}, "
-            f"within epsilon {epsilon!r}: start the grid at 0"
+            f"{len(losses)} groups cannot each spend the least budget of the grid, {grid[0]:g}, "
+            f"within epsilon {epsilon:g}: start the grid at 0"
         )
     choices, _ = _knapsack(costs[affordable], losses[:, affordable])
     loss = math.fsum(np.take_along_axis(losses, choices[:, None], axis=1).ravel())
@@ -171,7 +171,7 @@ def envelope_allocation(budgets, losses, epsilon, p=2):
     """
     grid, losses, epsilon, p = _check_curves(budgets, losses, epsilon, p)
     if grid[0] > 0:
-        raise InvalidBudget(f"the grid starts at {grid[0]!r}: the envelopes need it to start at 0")
+        raise InvalidBudget(f"the grid starts at {grid[0]:g}: the envelopes need it to start at 0")
     lower, upper = shifted_envelopes(grid, losses)
     below, bound = lagrangian_allocation(grid, lower, epsilon, p)
     above, _ = lagrangian_allocation(grid, upper, epsilon, p)
@@ -365,7 +365,7 @@ def _check_curves(budgets, losses, epsilon, p):
     check_non_increasing(losses)
     if grid[-1] < epsilon * (1 - _SAME):
         raise InvalidBudget(
-            f"the grid ends at {grid[-1]!r}, below epsilon {epsilon!r}: one group may be given "
+            f"the grid ends at {grid[-1]:g}, below epsilon {epsilon:g}: one group may be given "
             "all of it, so sample the curves up to there"
         )
     return grid, losses, epsilon, p
@@ -384,7 +384,7 @@ def _evaluated(grid, losses, shares):
     """Return the sample below each share, and the sum of the losses there."""
     choices = np.searchsorted(grid, shares * (1 + _SAME), side="right") - 1
     if choices.min() < 0:
-        raise InvalidBudget(f"a share of {shares.min()!r} lies below the grid: start the grid at 0")
+        raise InvalidBudget(f"a share of {shares.min():g} lies below the grid: start the grid at 0")
     return choices, math.fsum(np.take_along_axis(losses, choices[:, None], axis=1).ravel())
 
 

@@ -19,6 +19,7 @@ from drha.scenarios import Scenario, scenario_probabilities
 from drha.simulation import Estimate, simulated_risk
 from drha.sizes import CellSizes, negative_binomial, poisson
 from drha.table import FrequencyTable
+from drha.worst_case import printed_bound_threshold, risk_bound, worst_case_risk, worst_cell
 
 __all__ = [
     "CellSizes",
@@ -49,8 +50,12 @@ __all__ = [
     "marginal_shrinkage_risk",
     "negative_binomial",
     "poisson",
+    "printed_bound_threshold",
+    "risk_bound",
     "scenario_8_expression",
     "scenario_probabilities",
     "shrinkage_risk",
     "simulated_risk",
+    "worst_case_risk",
+    "worst_cell",
 ]

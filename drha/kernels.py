@@ -61,3 +61,71 @@ def absorb_level(none, one, vanish, weight, ratio, rest, start, wanted, new_none
 def all_sizes(largest: int) -> np.ndarray:
     """All sizes, descending: the order in which a level can be absorbed in place."""
     return np.arange(largest, -1, -1)
+
+
+@numba.njit(cache=True, nogil=True)
+def search_partitions(n, largest, vanish, weight, shared, found, best, limit):
+    """Find the counts of size n with the largest risk, by descent with bounds.
+
+    Parameters
+    ----------
+    n, largest : int
+        Size of the cell, and the largest count allowed in it.
+    vanish, weight : ndarray, shape (n + 1,)
+        u(c), non-increasing, and what a surviving count c collects: s(c), or (c / n) s(c).
+    shared : bool
+        Whether the weights are (c / n) s(c).
+    found : float
+        Risk of ``best``.
+    best : ndarray of int64, shape (K,)
+        A cell to start from; replaced by every better one.
+    limit : int
+        Largest number of partial cells to visit.
+
+    Returns
+    -------
+    found : float
+        Risk of ``best`` at the end.
+    visited : int
+        Number of partial cells visited; ``limit + 1`` when the search was given up.
+    """
+    levels = len(best)
+    z, v = vanish[0], vanish[1]
+    none, one = np.ones(levels + 1), np.zeros(levels + 1)
+    left, part = np.full(levels + 1, n), np.zeros(levels + 1, np.int64)
+    part[0] = largest + 1  # the last count tried at this depth
+    depth, visited = 0, 0
+    while depth >= 0:
+        c = part[depth] - 1
+        part[depth] = c
+        if c < 1 or c * (levels - depth) < left[depth]:
+            depth -= 1
+            continue
+        visited += 1
+        if visited > limit:
+            return found, visited
+        rest, places = left[depth] - c, levels - depth - 1
+        none_now = none[depth] * vanish[c]
+        one_now = one[depth] * vanish[c] + none[depth] * weight[c]
+        if rest == 0:
+            value = one_now * z**places
+            if value > found:
+                found = value
+                best[:] = 0
+                best[: depth + 1] = part[: depth + 1]
+            continue
+        # The risk is affine in each u(c) still to come, which lies in [0, v]: bound by corners.
+        bound, power = 0.0, 1.0
+        for r in range(1, min(places, rest) + 1):
+            if shared:
+                inside, corner = rest / n, (rest - r + 1) / n
+            else:
+                inside, corner = float(r), 1.0
+            value = max(one_now * v + none_now * inside * (1.0 - v), none_now * corner)
+            bound = max(bound, value * power * z ** (places - r))
+            power *= v
+        if bound > found:
+            depth += 1
+            none[depth], one[depth], left[depth] = none_now, one_now, rest
+            part[depth] = min(c, rest) + 1
+    return found, visited

@@ -51,7 +51,8 @@ def local_risk(counts, noise: CountNoise, kind: str = "exact"):
     in O(K) per cell by a recurrence of positive terms over the levels. The printed bound is
     :func:`homogeneous_risk` or :func:`scenario_8_expression`, whichever case the cell is. The
     latter bounds R for every mechanism with non-increasing u, but it does not bound T: for
-    counts (1, 1, 1) and Laplace noise T is larger whenever epsilon < 0.55099.
+    counts (1, 1, 1) and Laplace noise T is larger whenever epsilon < 0.55099. What does bound T
+    for every cell of a size are :func:`worst_case_risk` and :func:`risk_bound`.
 
     Examples
     --------
@@ -87,7 +88,7 @@ def homogeneous_risk(n, levels: int, noise: CountNoise):
     InvalidCounts
         If a size is below 1 or not whole, or ``levels`` is below 1.
     """
-    return _homogeneous(_sizes(n, levels, least=1), levels, noise)
+    return _homogeneous(check_cell_sizes(n, levels, least=1), levels, noise)
 
 
 def scenario_8_expression(n, levels: int, noise: CountNoise):
@@ -112,7 +113,7 @@ def scenario_8_expression(n, levels: int, noise: CountNoise):
     InvalidCounts
         If a size is below 2 or not whole, or ``levels`` is below 2.
     """
-    return _scenario_8(_sizes(n, levels, least=2), levels, noise)
+    return _scenario_8(check_cell_sizes(n, levels, least=2), levels, noise)
 
 
 def check_noise(noise) -> None:
@@ -123,7 +124,8 @@ def check_noise(noise) -> None:
         )
 
 
-def _sizes(n, levels: int, least: int) -> np.ndarray:
+def check_cell_sizes(n, levels: int, least: int) -> np.ndarray:
+    """Return cell sizes as integers; raise if they or the number of levels are below ``least``."""
     sizes = check_counts(n)
     if sizes.min(initial=least) < least:
         raise InvalidCounts(f"a cell of size {sizes.min()} was given; sizes start at {least} here")

@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 from scipy.special import log1p
 
 from drha.counts import check_counts
@@ -40,7 +39,7 @@ class CellSizes(abc.ABC):
     @property
     @abc.abstractmethod
     def law(self):
-        """The distribution as a frozen distribution of ``scipy.stats``."""
+        """The distribution as a frozen distribution of ``scipy.stats``, imported when asked."""
 
     @abc.abstractmethod
     def pgf(self, s):
@@ -134,6 +133,8 @@ class Poisson(CellSizes):
 
     @property
     def law(self):  # noqa: D102
+        from scipy import stats
+
         return stats.poisson(self.rate)
 
     def pgf(self, s):  # noqa: D102
@@ -164,6 +165,8 @@ class NegativeBinomial(CellSizes):
 
     @property
     def law(self):  # noqa: D102
+        from scipy import stats
+
         return stats.nbinom(self.r, self.q)
 
     def pgf(self, s):  # noqa: D102

@@ -229,7 +229,7 @@ def test_a_grid_that_does_not_start_at_zero():
 
 def test_bad_input_is_named():
     grid, losses = np.linspace(0, 1, 5), np.ones((2, 5))
-    with pytest.raises(InvalidBudget, match=r"below epsilon 3\.0"):
+    with pytest.raises(InvalidBudget, match="below epsilon 3:"):
         allocate_budget(grid, losses, 3.0)
     with pytest.raises(InvalidBudget, match="below one it defines no metric"):
         allocate_budget(grid, losses, 1.0, 0.5)
