@@ -3,6 +3,7 @@
 from drha import conventions
 from drha.calibrate import EpsilonChoice, choose_epsilon, homogeneous_sandwich
 from drha.errors import (
+    BoundaryEstimate,
     DrhaError,
     InvalidCounts,
     InvalidFrame,
@@ -11,6 +12,17 @@ from drha.errors import (
     InvalidQuestion,
     InvalidTable,
     NoSafeEpsilon,
+    NotEstimable,
+)
+from drha.estimators import (
+    DirichletFit,
+    NegativeBinomialFit,
+    dirichlet_posterior,
+    fit_dirichlet,
+    fit_negative_binomial,
+    fit_poisson,
+    poisson_posterior,
+    poisson_posterior_grid,
 )
 from drha.measures import expected_risk, marginal_risk, marginal_shrinkage_risk, shrinkage_risk
 from drha.noise import CountNoise, discrete_gaussian, gaussian, geometric, laplace
@@ -22,8 +34,10 @@ from drha.table import FrequencyTable
 from drha.worst_case import printed_bound_threshold, risk_bound, worst_case_risk, worst_cell
 
 __all__ = [
+    "BoundaryEstimate",
     "CellSizes",
     "CountNoise",
+    "DirichletFit",
     "DrhaError",
     "EpsilonChoice",
     "Estimate",
@@ -34,12 +48,18 @@ __all__ = [
     "InvalidNoise",
     "InvalidQuestion",
     "InvalidTable",
+    "NegativeBinomialFit",
     "NoSafeEpsilon",
+    "NotEstimable",
     "Scenario",
     "choose_epsilon",
     "conventions",
+    "dirichlet_posterior",
     "discrete_gaussian",
     "expected_risk",
+    "fit_dirichlet",
+    "fit_negative_binomial",
+    "fit_poisson",
     "gaussian",
     "geometric",
     "homogeneous_risk",
@@ -50,6 +70,8 @@ __all__ = [
     "marginal_shrinkage_risk",
     "negative_binomial",
     "poisson",
+    "poisson_posterior",
+    "poisson_posterior_grid",
     "printed_bound_threshold",
     "risk_bound",
     "scenario_8_expression",

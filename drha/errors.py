@@ -31,3 +31,11 @@ class InvalidQuestion(DrhaError):
 
 class NoSafeEpsilon(DrhaError):
     """Disclosure risk alone does not choose an epsilon for this table and target."""
+
+
+class NotEstimable(DrhaError):
+    """The data do not determine a parameter, or an iteration did not end."""
+
+
+class BoundaryEstimate(DrhaError):
+    """The data ask for a limit of the model, where its usual parameters are 0 or infinite."""
