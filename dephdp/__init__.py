@@ -20,6 +20,9 @@ from dephdp.composition import (
 from dephdp.curves import LossCurve, loss_curve, loss_curves, partition_bound
 from dephdp.domain import Attribute, Domain
 from dephdp.envelopes import convex_majorant, convex_minorant
+from dephdp.group import Group, GroupProfile
+from dephdp.grouping import Grouping, group_attributes, normalized_mutual_information
+from dephdp.losses import profile_group, within_group_loss
 from dephdp.mechanisms.exponential import exponential_mechanism
 from dephdp.mechanisms.laplace import (
     geometric_mechanism,
@@ -32,15 +35,32 @@ from dephdp.metric import check_metric, distance_matrix
 from dephdp.optimal.certified import OptimalMechanism
 from dephdp.optimal.program import optimal_mechanism_lp
 from dephdp.optimal.solve import optimal_curve, optimal_mechanism
+from dephdp.surrogate import Surrogate, fit_surrogate
+from dephdp.tasks import (
+    Crowdsourcing,
+    EntropyEstimation,
+    FrequencyEstimation,
+    PopulationTask,
+    RecordTask,
+)
 
 __all__ = [
     "Allocation",
     "Attribute",
     "Channel",
+    "Crowdsourcing",
     "Domain",
+    "EntropyEstimation",
+    "FrequencyEstimation",
+    "Group",
+    "GroupProfile",
+    "Grouping",
     "LossCurve",
     "OptimalMechanism",
+    "PopulationTask",
     "PrivacyCertificate",
+    "RecordTask",
+    "Surrogate",
     "allocate_budget",
     "bayes_actions",
     "bayes_remap",
@@ -54,11 +74,14 @@ __all__ = [
     "envelope_allocation",
     "even_allocation",
     "exponential_mechanism",
+    "fit_surrogate",
     "geometric_mechanism",
+    "group_attributes",
     "laplace_mechanism",
     "loss_curve",
     "loss_curves",
     "mse_likeness",
+    "normalized_mutual_information",
     "optimal_curve",
     "optimal_mechanism",
     "optimal_mechanism_lp",
@@ -68,9 +91,11 @@ __all__ = [
     "privacy_level",
     "product_privacy_level",
     "product_worst_case",
+    "profile_group",
     "radial_fit",
     "relative_gain",
     "split_budget",
     "tight_constraints_mechanism",
     "within_budget",
+    "within_group_loss",
 ]
