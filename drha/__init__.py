@@ -33,6 +33,7 @@ from drha.simulation import Estimate, simulated_risk
 from drha.sizes import CellSizes, negative_binomial, poisson
 from drha.table import FrequencyTable
 from drha.table_risk import DisclosedCells, TableRisk, average_risk, table_risk
+from drha.utility import mean_absolute_error
 from drha.worst_case import printed_bound_threshold, risk_bound, worst_case_risk, worst_cell
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "local_risk",
     "marginal_risk",
     "marginal_shrinkage_risk",
+    "mean_absolute_error",
     "negative_binomial",
     "poisson",
     "poisson_posterior",
