@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import betaln, logsumexp, xlogy
 
+from drha import closed_forms
 from drha.conventions import RoundAndClip
 from drha.counts import check_counts
 from drha.errors import DrhaError, InvalidCounts, InvalidModel
@@ -77,7 +78,7 @@ def expected_risk(n, p, noise: CountNoise, kind: str = "exact"):
     sizes = _check_sizes_of_cells(n)
     p = check_probabilities(p)
     closed = _is_plain(noise, Geometric)
-    rule = _geometric_expected if closed else _multinomial_rule
+    rule = _geometric_rule if closed else _multinomial_rule
     return _conditional(sizes, p, noise, kind, rule, _log_multinomial_h, bounded=not closed)
 
 
@@ -155,7 +156,9 @@ def marginal_risk(sizes: CellSizes, p, noise: CountNoise, kind: str = "exact", *
 
     Notes
     -----
-    The sum over sizes stops where the remaining sizes have probability below 1e-18. In the literal
+    The sum over sizes stops where the remaining sizes have probability below 1e-18. The exact risk
+    under Laplace and geometric noise has closed forms (:mod:`drha.closed_forms`), which are used
+    instead, so that many cells with probabilities of their own are no trouble. In the literal
     reading the term of n = 0 has h = sum of p_k^0 = K "probability" of being homogeneous, times
     A(0) = (1 - exp(-epsilon/2)/2)^(K-1) (1 - exp(epsilon/2)/2), which is negative for large
     epsilon: with mean 1/2 and p = (0.7, 0.3) it gives -0.376 at epsilon = 1 instead of 0.494.
@@ -170,9 +173,15 @@ def marginal_risk(sizes: CellSizes, p, noise: CountNoise, kind: str = "exact", *
     np.float64(-0.376)
     """
     p = check_probabilities(p)
-    if _is_plain(noise, Geometric) and kind == "exact":
-        check_sizes(sizes)
-        return _geometric_marginal(sizes, p, noise) * _scaling(zeros, sizes)
+    check_sizes(sizes)
+    if kind == "exact" and zeros in ("truncate", "omit"):
+        risk = None
+        if _is_plain(noise, Geometric):
+            risk = closed_forms.geometric_marginal(sizes, p, noise)
+        elif _is_plain(noise, Laplace):
+            risk = closed_forms.laplace_marginal(sizes, p, noise)
+        if risk is not None:
+            return risk * _scaling(zeros, sizes)
     return _marginal(sizes, p, noise, kind, zeros, _multinomial_rule, _log_multinomial_h)
 
 
@@ -347,25 +356,27 @@ def _scaling(zeros: str, sizes: CellSizes) -> float:
 def _multinomial_rule(wanted, p, noise, kind):
     present = p[p > 0]
     n = np.arange(int(wanted.max(initial=0)) + 1)
-    reached = np.cumsum(present)
-    splits = []
-    for j in range(1, len(present)):
-        share, rest = present[j], reached[j - 1]
-        start = np.minimum(np.floor((n + 1) * (share / (share + rest))).astype(np.int64), n)
-        splits.append((share / (n[:-1] + 1.0), rest / (n[:-1] + 1.0), start))
-    never = len(p) - len(present)
-    return _programme(wanted, splits, noise, kind) * noise.vanishing(0) ** never
+    each = n[1:].astype(float)
+
+    def splits():
+        for share, rest in zip(present[1:], np.cumsum(present), strict=False):
+            start = np.minimum(np.floor((n + 1) * (share / (share + rest))).astype(np.int64), n)
+            yield share / each, rest / each, start
+
+    never = noise.vanishing(0) ** (len(p) - len(present))
+    return never * _programme(wanted, len(present), splits(), noise, kind)
 
 
 def _dirichlet_rule(wanted, alpha, noise, kind):
     n = np.arange(int(wanted.max(initial=0)) + 1)
-    reached = np.cumsum(alpha)
-    splits = []
-    for j in range(1, len(alpha)):
-        first, rest = alpha[j], reached[j - 1]
-        ratios = (n[:-1] + first) / (n[:-1] + 1.0), (n[:-1] + rest) / (n[:-1] + 1.0)
-        splits.append((*ratios, _beta_binomial_start(n, first, rest)))
-    return _programme(wanted, splits, noise, kind)
+    each = n[1:].astype(float)
+
+    def splits():
+        for first, rest in zip(alpha[1:], np.cumsum(alpha), strict=False):
+            start = _beta_binomial_start(n, first, rest)
+            yield (n[:-1] + first) / each, (n[:-1] + rest) / each, start
+
+    return _programme(wanted, len(alpha), splits(), noise, kind)
 
 
 def _beta_binomial_start(n: np.ndarray, a: float, b: float) -> np.ndarray:
@@ -379,8 +390,8 @@ def _beta_binomial_start(n: np.ndarray, a: float, b: float) -> np.ndarray:
     return np.floor(n * ((a - 1.0) / (a + b - 2.0))).astype(np.int64)
 
 
-def _programme(wanted, splits, noise, kind):
-    """Risk for each wanted size, from the splits of the levels after the first."""
+def _programme(wanted, levels, splits, noise, kind):
+    """Risk for each wanted size, from the splits of the levels after the first, in order."""
     from drha.kernels import absorb_level, all_sizes
 
     largest = int(wanted.max(initial=0))
@@ -389,8 +400,8 @@ def _programme(wanted, splits, noise, kind):
     weight *= n if kind == "refined" else n > 0
     none, one = vanish.copy(), weight.copy()
     everything, asked = all_sizes(largest), wanted[::-1].astype(np.int64)
-    for j, split in enumerate(splits):
-        if j < len(splits) - 1:
+    for level, split in enumerate(splits, start=2):
+        if level < levels:
             absorb_level(none, one, vanish, weight, *split, everything, none, one)
         else:
             result = np.zeros(largest + 1), np.zeros(largest + 1)
@@ -400,35 +411,9 @@ def _programme(wanted, splits, noise, kind):
     return risk / np.maximum(wanted, 1) if kind == "refined" else risk
 
 
-# Geometric noise: u(c) = a^c / (1 + a) turns expectations into powers.
-
-
-def _geometric_expected(wanted, p, noise, kind):
-    """Sum over k of (1 + a) x^n - a^n - a^(n+1) (1 - p_k)^n with x = p_k + a (1 - p_k).
-
-    Written as the sum of x^n - a^n and of a times x^n - (a - a p_k)^n, whose differences are taken
-    by expm1 and log1p; for the refined risk, of p_k [(1 + a) x^(n-1) - a^n].
-    """
-    n = np.maximum(wanted, 1)[:, None].astype(float)
-    a = np.exp(-1.0 / noise.scale)
-    empty = (1.0 + a) ** -len(p)
-    p = p[p > 0]
-    x = p + a * (1.0 - p)
-    if kind == "refined":
-        terms = p * ((1.0 + a) * x ** (n - 1.0) - a**n)
-    else:
-        with np.errstate(divide="ignore"):  # log1p(-1): the subtracted power is zero
-            small, large = np.log1p(-p * (1.0 - a) / x), np.log1p(-p / x)
-        terms = x**n * -(np.expm1(n * small) + a * np.expm1(n * large))
-    return np.where(wanted > 0, terms.sum(axis=1), 0.0) * empty
-
-
-def _geometric_marginal(sizes, p, noise):
-    """Put the generating function of the truncated sizes in place of the powers."""
-    a, pgf = np.exp(-1.0 / noise.scale), sizes.truncated_pgf
-    alone, never = pgf(p + a * (1.0 - p)), pgf(a * (1.0 - p))
-    terms = (alone - pgf(a)) + a * (alone - never)
-    return (terms.sum(axis=-1) * (1.0 + a) ** -p.shape[-1])[()]
+def _geometric_rule(wanted, p, noise, kind):
+    risk = closed_forms.geometric_expected(np.maximum(wanted, 1), p, noise, kind)
+    return np.where(wanted > 0, risk, 0.0)
 
 
 # The printed expressions.

@@ -300,7 +300,7 @@ def test_other_bad_input_is_refused():
     with pytest.raises(drha.InvalidCounts, match="quadratic"):
         drha.expected_risk(MAX_SIZE + 1, P, noise)
     with pytest.raises(drha.InvalidCounts, match="quadratic"):
-        drha.marginal_risk(drha.poisson(1e6), P, noise)
+        drha.marginal_risk(drha.poisson(1e6), P, noise, "refined")
     with pytest.raises(drha.InvalidModel, match=r"drha\.poisson"):
         drha.marginal_risk(3.0, P, noise)
     with pytest.raises(drha.InvalidNoise):
@@ -311,3 +311,4 @@ def test_other_bad_input_is_refused():
     # geometric noise and the printed expressions have closed forms at any size
     assert drha.expected_risk(10**9, P, drha.geometric(1.0)) == pytest.approx(0.0, abs=1e-300)
     assert drha.expected_risk(10**9, P, noise, "paper_bound") > 0
+    assert drha.marginal_risk(drha.poisson(1e6), [1.0, 0.0], noise) > 0.6

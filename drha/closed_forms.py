@@ -1,0 +1,310 @@
+"""Closed forms of the averaged measures, for the mechanisms and models that have one.
+
+:mod:`drha.measures` takes a few of them as its fast route; the others are second routes, against
+which its dynamic programme is checked. With a = exp(-1 / scale) the vanishing functions are
+
+    Laplace:    u(0) = z = 1 - v,  u(c) = b a^c for c >= 1,  v = sqrt(a) / 2,  b = 1 / (2 sqrt(a)),
+    geometric:  u(c) = a^c / (1 + a) for all c,
+
+so that an average over counts becomes a sum of powers, and an average over sizes too a sum of
+values of the generating function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+
+import numpy as np
+from scipy.linalg import eigvalsh_tridiagonal
+from scipy.special import hyp2f1, poch
+
+from drha.errors import InvalidModel
+from drha.noise import CountNoise, Geometric, Laplace
+from drha.sizes import CellSizes, NegativeBinomial, Poisson
+
+MAX_NODES = 4000
+
+
+def laplace_poisson(rates, noise: Laplace):
+    """Probability that a cell with independent Poisson counts is disclosed, under Laplace noise.
+
+    Parameters
+    ----------
+    rates : ndarray of float, shape (..., levels)
+        Means of the counts, lambda p_k for Poisson sizes of mean lambda.
+    noise : Laplace
+
+    Returns
+    -------
+    ndarray of float, shape (...)
+        Not divided by the probability that the cell has records.
+
+    Notes
+    -----
+    With x the mean of a count, E u = e^-x [z + b (e^(a x) - 1)] and
+    E s 1(c >= 1) = e^-x [(e^x - 1) - b (e^(a x) - 1)]. Both are written with differences of
+    exponentials below 1, so that nothing overflows; the subtraction in the second leaves at least
+    half of what it starts from. The levels then combine as in the local risk.
+    """
+    a, half = np.exp(-1.0 / noise.scale), 0.5 / noise.scale
+    z = noise.vanishing(0)
+    none, one = np.ones(rates.shape[:-1]), np.zeros(rates.shape[:-1])
+    for x in np.moveaxis(rates, -1, 0):
+        # b e^-x (e^(a x) - 1), with b and the rest in logarithms: b alone may overflow
+        grown = -np.expm1(-a * x)
+        with np.errstate(divide="ignore"):
+            kept = 0.5 * np.exp(half - (1.0 - a) * x + np.log(grown))
+        vanish, survive = z * np.exp(-x) + kept, -np.expm1(-x) - kept
+        one = one * vanish + none * survive
+        none = none * vanish
+    return one
+
+
+def laplace_marginal(sizes: CellSizes, p, noise: Laplace):
+    """Exact marginal risk under Laplace noise, for Poisson or negative binomial sizes.
+
+    Parameters
+    ----------
+    sizes : CellSizes
+    p : ndarray of float, shape (..., levels)
+    noise : Laplace
+
+    Returns
+    -------
+    ndarray of float, shape (...), or None
+        Averaged over cells with records; None when the sizes need too many nodes.
+
+    Notes
+    -----
+    Poisson sizes make the counts independent, see :func:`laplace_poisson`. Negative binomial ones
+    are Poisson sizes whose mean is gamma distributed, so the risk is an integral of that form. It
+    is a sum of exponentials exp(-kappa x), and 2 N Laguerre polynomials leave out of each
+    (1 - q)^(2 N) at most: N is chosen to make this negligible.
+    """
+    p = np.asarray(p, dtype=float)
+    if isinstance(sizes, Poisson):
+        return laplace_poisson(sizes.rate * p, noise) / sizes.probability_filled
+    if not isinstance(sizes, NegativeBinomial):
+        return None
+    number = 12 + int(np.ceil(20.0 / -np.log1p(-sizes.q)))
+    if number > MAX_NODES:
+        return None
+    rates, weights = gamma_nodes(sizes.r, (1.0 - sizes.q) / sizes.q, number)
+    total = np.zeros(p.shape[:-1])
+    for rate, weight in zip(rates, weights, strict=True):
+        total += weight * laplace_poisson(rate * p, noise)
+    return total / sizes.probability_filled
+
+
+def gamma_nodes(shape: float, scale: float, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss quadrature for a gamma distribution (generalised Gauss-Laguerre).
+
+    Parameters
+    ----------
+    shape, scale : float
+    number : int
+        Number of nodes N.
+
+    Returns
+    -------
+    nodes, weights : ndarray of float, shape (N,)
+        The weights add up to 1; polynomials up to degree 2 N - 1 are integrated exactly.
+
+    Notes
+    -----
+    The nodes are the eigenvalues of the Jacobi matrix of the Laguerre polynomials (Golub & Welsch
+    1969); the weights are 1 / sum over j < N of the squares of the orthonormal polynomials at the
+    node, a sum of positive numbers that keeps small weights accurate.
+    """
+    j = np.arange(number)
+    diagonal, beside = 2.0 * j + shape, np.sqrt(j[1:] * (j[1:] + shape - 1.0))
+    nodes = eigvalsh_tridiagonal(diagonal, beside)
+    previous, current = np.zeros(number), np.ones(number)
+    total, log_scale = np.ones(number), np.zeros(number)
+    for k in range(number - 1):
+        following = (nodes - diagonal[k]) * current
+        if k:
+            following -= beside[k - 1] * previous
+        previous, current = current, following / beside[k]
+        total += current**2
+        large = np.abs(current) > 1e100
+        for array in (previous, current):
+            array[large] *= 1e-100
+        total[large] *= 1e-200
+        log_scale[large] += 200 * np.log(10.0)
+    return scale * nodes, np.exp(-np.log(total) - log_scale)
+
+
+def laplace_inclusion_exclusion(power: Callable, p, noise: Laplace) -> float:
+    """Exact risk under Laplace noise as an alternating sum of powers.
+
+    Parameters
+    ----------
+    power : callable
+        x -> x^n for the expected risk of n records; the generating function of the (truncated)
+        sizes for the marginal risk.
+    p : ndarray of float, shape (levels,)
+    noise : Laplace
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    The sum over k and over the sets J of other levels of
+
+        (z - b)^(K - 1 - |J|) b^|J| [power(p_k + a p_J) - b power(a p_k + a p_J)
+                                     - (1 - b) power(a p_J)],
+
+    K 2^(K - 1) terms. As z - b is negative they alternate and reach b^(K - 1), which grows like
+    exp(epsilon (K - 1) / 2): much cancels, so this is a second route for few levels and moderate
+    epsilon only.
+    """
+    a = np.exp(-1.0 / noise.scale)
+    b, z = 0.5 / np.sqrt(a), noise.vanishing(0)
+    total = 0.0
+    for k in range(len(p)):
+        others = np.delete(p, k)
+        for size in range(len(others) + 1):
+            shares = np.array([sum(subset) for subset in combinations(others, size)])
+            bracket = power(p[k] + a * shares) - b * power(a * (p[k] + shares))
+            bracket -= (1.0 - b) * power(a * shares)
+            total += (z - b) ** (len(others) - size) * b**size * bracket.sum()
+    return float(total)
+
+
+def geometric_expected(n, p, noise: Geometric, kind: str = "exact"):
+    """Return the expected risk under geometric noise, O(K) for each size.
+
+    Parameters
+    ----------
+    n : ndarray of int
+        Cell sizes, at least 1.
+    p : ndarray of float, shape (levels,)
+    noise : Geometric
+    kind : {"exact", "refined"}
+
+    Returns
+    -------
+    ndarray of float, shape of ``n``
+
+    Notes
+    -----
+    The exact risk is (1 + a)^-K times the sum over k of (1 + a) x^n - a^n - a^(n+1) (1 - p_k)^n
+    with x = p_k + a (1 - p_k), written here as the sum of x^n - a^n and of a times
+    x^n - (a - a p_k)^n, whose differences are taken by expm1 and log1p; the refined one has
+    p_k [(1 + a) x^(n-1) - a^n] instead.
+    """
+    n = np.asarray(n, dtype=float)[..., None]
+    a = np.exp(-1.0 / noise.scale)
+    empty = (1.0 + a) ** -len(p)
+    p = p[p > 0]
+    x = p + a * (1.0 - p)
+    if kind == "refined":
+        terms = p * ((1.0 + a) * x ** (n - 1.0) - a**n)
+    else:
+        with np.errstate(divide="ignore"):  # log1p(-1): the subtracted power is zero
+            small, large = np.log1p(-p * (1.0 - a) / x), np.log1p(-p / x)
+        terms = x**n * -(np.expm1(n * small) + a * np.expm1(n * large))
+    return terms.sum(axis=-1) * empty
+
+
+def geometric_marginal(sizes: CellSizes, p, noise: Geometric):
+    """Exact marginal risk under geometric noise: generating functions in place of powers.
+
+    Parameters
+    ----------
+    sizes : CellSizes
+    p : ndarray of float, shape (..., levels)
+    noise : Geometric
+
+    Returns
+    -------
+    ndarray of float, shape (...)
+        Averaged over cells with records.
+    """
+    a, pgf = np.exp(-1.0 / noise.scale), sizes.truncated_pgf
+    alone, never = pgf(p + a * (1.0 - p)), pgf(a * (1.0 - p))
+    terms = (alone - pgf(a)) + a * (alone - never)
+    return (terms.sum(axis=-1) * (1.0 + a) ** -p.shape[-1])[()]
+
+
+def geometric_shrinkage(n, alpha, noise: Geometric, kind: str = "exact"):
+    """Shrinkage risk under geometric noise by hypergeometric functions; a second route.
+
+    Parameters
+    ----------
+    n : ndarray of int
+        Cell sizes, at least 1.
+    alpha : ndarray of float, shape (levels,)
+        At least two Dirichlet parameters.
+    noise : Geometric
+    kind : {"exact", "refined"}
+
+    Returns
+    -------
+    ndarray of float, shape of ``n``
+
+    Notes
+    -----
+    Averages :func:`geometric_expected` over the Dirichlet distribution: with alpha_0 the sum of
+    alpha and rest_k = alpha_0 - alpha_k,
+
+        E (p_k + a (1 - p_k))^n         = 2F1(-n, rest_k; alpha_0; 1 - a),
+        E (1 - p_k)^n                   = (rest_k)_n / (alpha_0)_n,
+        E p_k (p_k + a (1 - p_k))^(n-1) = alpha_k/alpha_0 2F1(1 - n, rest_k; alpha_0 + 1; 1 - a).
+    """
+    n, alpha = np.asarray(n, dtype=float)[..., None], np.asarray(alpha, dtype=float)
+    a, total = np.exp(-1.0 / noise.scale), alpha.sum()
+    rest = total - alpha
+    if kind == "refined":
+        mean = alpha / total * hyp2f1(1.0 - n, rest, total + 1.0, -np.expm1(-1.0 / noise.scale))
+        terms = (1.0 + a) * mean - alpha / total * a**n
+    else:
+        mean = hyp2f1(-n, rest, total, -np.expm1(-1.0 / noise.scale))
+        terms = (1.0 + a) * mean - a**n - a ** (n + 1.0) * poch(rest, n) / poch(total, n)
+    return terms.sum(axis=-1) * (1.0 + a) ** -len(alpha)
+
+
+def negative_binomial_dirichlet(sizes: NegativeBinomial, alpha, noise: CountNoise) -> float:
+    """Exact marginal shrinkage risk when r is the sum of alpha, for any mechanism.
+
+    Parameters
+    ----------
+    sizes : NegativeBinomial
+    alpha : ndarray of float, shape (levels,)
+        Dirichlet parameters whose sum is ``sizes.r``.
+    noise : CountNoise
+
+    Returns
+    -------
+    float
+        Averaged over cells with records.
+
+    Raises
+    ------
+    InvalidModel
+        If the sum of ``alpha`` is not r.
+
+    Notes
+    -----
+    The counts are then independent, negative binomial with parameters alpha_k and q, so the levels
+    combine as in the local risk, each with its average vanishing probability.
+    """
+    alpha = np.asarray(alpha, dtype=float)
+    if abs(alpha.sum() - sizes.r) > 1e-9 * sizes.r:
+        raise InvalidModel(
+            f"the counts are independent only when alpha adds up to r = {sizes.r}, not "
+            f"{alpha.sum()}; use drha.marginal_shrinkage_risk"
+        )
+    none, one = 1.0, 0.0
+    c = np.arange(sizes.largest() + 1)
+    for share in alpha:
+        probability = NegativeBinomial(float(share), sizes.q).pmf(c)
+        vanish = probability @ noise.vanishing(c)
+        survive = probability[1:] @ noise.survival(c[1:])
+        one = one * vanish + none * survive
+        none = none * vanish
+    return float(one / sizes.probability_filled)

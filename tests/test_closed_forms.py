@@ -1,0 +1,123 @@
+"""Closed forms against the dynamic programme, which knows none of them."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import special
+
+import drha
+from drha import closed_forms
+from drha.measures import _multinomial_rule
+
+P = np.array([0.55, 0.3, 0.15])
+ALPHA = np.array([0.8, 2.5, 0.3])
+EPSILONS = pytest.mark.parametrize("epsilon", [1e-6, 0.01, 0.4, 2.0, 12.0, 1000.0])
+SIZES = {
+    "poisson": drha.poisson(2.3),
+    "poisson tiny": drha.poisson(1e-7),
+    "poisson large": drha.poisson(800.0),
+    "negative binomial": drha.negative_binomial(1.4, 0.4),
+    "negative binomial long": drha.negative_binomial(0.2, 0.02),
+    "negative binomial short": drha.negative_binomial(300.0, 0.97),
+}
+
+
+def summed(sizes, p, noise):
+    """The marginal sum over the dynamic programme."""
+    n = np.arange(1, sizes.largest() + 1)
+    return sizes.truncated_pmf(n) @ _multinomial_rule(n, np.asarray(p), noise, "exact")
+
+
+@EPSILONS
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
+def test_laplace_and_geometric_marginals(epsilon, sizes):
+    for p in (P, np.array([1.0, 0.0]), np.full(6, 1 / 6)):
+        laplace = closed_forms.laplace_marginal(sizes, p, drha.laplace(epsilon))
+        expected = summed(sizes, p, drha.laplace(epsilon))
+        assert laplace == pytest.approx(expected, rel=2e-12, abs=1e-14)
+        geometric = closed_forms.geometric_marginal(sizes, p, drha.geometric(epsilon))
+        expected = summed(sizes, p, drha.geometric(epsilon))
+        assert geometric == pytest.approx(expected, rel=2e-12, abs=1e-14)
+
+
+def test_gamma_nodes_integrate_polynomials_and_match_scipy():
+    for shape, scale in ((0.3, 2.0), (4.0, 0.5), (700.0, 0.1)):
+        nodes, weights = closed_forms.gamma_nodes(shape, scale, 40)
+        for k in range(8):
+            moment = scale**k * math.exp(special.gammaln(shape + k) - special.gammaln(shape))
+            assert weights @ nodes**k == pytest.approx(moment, rel=1e-11)
+    nodes, weights = closed_forms.gamma_nodes(2.5, 1.0, 60)
+    x, w = special.roots_genlaguerre(60, 1.5)
+    np.testing.assert_allclose(nodes, x, rtol=1e-10)
+    big = w > 1e-30
+    np.testing.assert_allclose(weights[big], (w / w.sum())[big], rtol=1e-8)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.4, 1.0, 3.0])
+def test_inclusion_exclusion(epsilon):
+    noise = drha.laplace(epsilon)
+    for n in (1, 3, 12):
+        value = closed_forms.laplace_inclusion_exclusion(lambda x, n=n: x**n, P, noise)
+        assert value == pytest.approx(drha.expected_risk(n, P, noise), rel=1e-11)
+    sizes = drha.poisson(3.0)
+    value = closed_forms.laplace_inclusion_exclusion(sizes.truncated_pgf, P, noise)
+    assert value == pytest.approx(drha.marginal_risk(sizes, P, noise), rel=1e-11)
+
+
+def test_inclusion_exclusion_loses_its_digits_where_documented():
+    def error(levels, epsilon):
+        p = np.arange(1, levels + 1) / (levels * (levels + 1) / 2)
+        noise = drha.laplace(epsilon)
+        value = closed_forms.laplace_inclusion_exclusion(lambda x: x**10, p, noise)
+        return abs(value / drha.expected_risk(10, p, noise) - 1)
+
+    assert error(8, 1.0) < 1e-12 < error(8, 5.0) < 1e-6 < error(8, 10.0)
+
+
+@pytest.mark.parametrize("kind", ["exact", "refined"])
+@pytest.mark.parametrize("epsilon", [0.05, 0.7, 3.0])
+def test_geometric_shrinkage_by_hypergeometric_functions(epsilon, kind):
+    noise, n = drha.geometric(epsilon), np.arange(1, 16)
+    for alpha in (ALPHA, np.array([1.0, 1.0]), np.full(5, 0.2)):
+        closed = closed_forms.geometric_shrinkage(n, alpha, noise, kind)
+        np.testing.assert_allclose(
+            closed, drha.shrinkage_risk(n, alpha, noise, kind), rtol=1e-11, atol=1e-14
+        )
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        drha.laplace(0.7),
+        drha.gaussian(0.9, delta=1e-5),
+        drha.geometric(0.4),
+        drha.discrete_gaussian(sigma=1.1),
+    ],
+    ids=["laplace", "gaussian", "geometric", "discrete gaussian"],
+)
+@pytest.mark.parametrize("q", [0.05, 0.4, 0.9])
+def test_negative_binomial_sizes_with_a_matching_dirichlet_prior(noise, q):
+    sizes = drha.negative_binomial(ALPHA.sum(), q)
+    closed = closed_forms.negative_binomial_dirichlet(sizes, ALPHA, noise)
+    assert drha.marginal_shrinkage_risk(sizes, ALPHA, noise) == pytest.approx(closed, rel=1e-12)
+    with pytest.raises(drha.InvalidModel, match="adds up to r"):
+        closed_forms.negative_binomial_dirichlet(drha.negative_binomial(2.0, q), ALPHA, noise)
+
+
+def test_paper_expression_for_poisson_sizes():
+    """Equation 16 summed over Poisson sizes by hand, from exponentials only."""
+    for epsilon, mean in ((0.3, 2.0), (1.0, 0.5), (2.0, 7.0)):
+        a, levels = math.exp(-epsilon), len(P)
+        v = 0.5 * math.sqrt(a)
+        b = 0.5 / math.sqrt(a)
+
+        def e(s, mean=mean):
+            return np.exp(-mean * (1 - s))
+
+        alone = (e(P) - e(0) - b * (e(a * P) - e(0))).sum()
+        mixed = 1 - e(0) - (e(P) - e(0)).sum()
+        mixed += a**-2 * (1 - 2 * v) * (e(a) - e(0) - (e(a * P) - e(0)).sum())
+        total = (1 - v) ** (levels - 1) * alone + (1 - v) ** (levels - 2) * v * mixed
+        printed = drha.marginal_risk(drha.poisson(mean), P, drha.laplace(epsilon), "paper_bound")
+        assert printed == pytest.approx(total / (1 - e(0)), rel=1e-12)
