@@ -26,6 +26,7 @@ from drha.estimators import (
 )
 from drha.measures import expected_risk, marginal_risk, marginal_shrinkage_risk, shrinkage_risk
 from drha.noise import CountNoise, discrete_gaussian, gaussian, geometric, laplace
+from drha.questions import argmax_risk, excess_risk, positive_predictive_value
 from drha.risk import homogeneous_risk, local_risk, scenario_8_expression
 from drha.scenarios import Scenario, scenario_probabilities
 from drha.several import Homogeneity, SensitiveTables
@@ -59,11 +60,13 @@ __all__ = [
     "Scenario",
     "SensitiveTables",
     "TableRisk",
+    "argmax_risk",
     "average_risk",
     "choose_epsilon",
     "conventions",
     "dirichlet_posterior",
     "discrete_gaussian",
+    "excess_risk",
     "expected_risk",
     "fit_dirichlet",
     "fit_negative_binomial",
@@ -81,6 +84,7 @@ __all__ = [
     "poisson",
     "poisson_posterior",
     "poisson_posterior_grid",
+    "positive_predictive_value",
     "printed_bound_threshold",
     "risk_bound",
     "scenario_8_expression",

@@ -75,11 +75,16 @@ class _Cutoff(Convention):
     """Released as 0 when the noisy count falls below a cutoff."""
 
     @abc.abstractmethod
-    def cutoff(self, noise: CountNoise) -> float:
-        """Return x such that a count c vanishes exactly when c + noise < x.
+    def edge(self, noise: CountNoise, value):
+        """Return x such that at most ``value`` is released exactly when c + noise < x.
 
-        Whole-number noise reaches whole cutoffs, so for it x is a half-integer.
+        ``value`` is at least 0, and whole where only whole numbers are released. Whole-number
+        noise reaches whole edges, so for it x is a half-integer.
         """
+
+    def cutoff(self, noise: CountNoise) -> float:
+        """Return x such that a count c vanishes exactly when c + noise < x."""
+        return self.edge(noise, 0)
 
     def vanishing(self, noise, counts):
         return noise.cdf(self.cutoff(noise) - counts)
@@ -94,14 +99,14 @@ class _Cutoff(Convention):
         return noise.log_cdf(counts - self.cutoff(noise))
 
 
-def _below(threshold: float, noise: CountNoise) -> float:
-    """Cutoff of a rule that zeroes what is strictly below a threshold."""
-    return math.ceil(threshold) - 0.5 if noise.lattice else threshold
+def _below(threshold, noise: CountNoise):
+    """Edge of a rule about what is strictly below a threshold."""
+    return np.ceil(threshold) - 0.5 if noise.lattice else threshold
 
 
-def _up_to(threshold: float, noise: CountNoise) -> float:
-    """Cutoff of a rule that zeroes what is at most a threshold."""
-    return math.floor(threshold) + 0.5 if noise.lattice else threshold
+def _up_to(threshold, noise: CountNoise):
+    """Edge of a rule about what is at most a threshold."""
+    return np.floor(threshold) + 0.5 if noise.lattice else threshold
 
 
 def _nearest(values: np.ndarray) -> np.ndarray:
@@ -113,9 +118,9 @@ def _nearest(values: np.ndarray) -> np.ndarray:
 class RoundAndClip(_Cutoff):
     """Round to the nearest whole number, then replace negative ones by 0: x = 1/2."""
 
-    def cutoff(self, noise):
-        """Return 1/2."""
-        return 0.5
+    def edge(self, noise, value):
+        """Return value + 1/2."""
+        return value + 0.5
 
     def apply(self, noise, noisy, true):
         """Round, then clip at 0."""
@@ -130,9 +135,9 @@ class Clip(_Cutoff):
     itself whole, where this is the same as rounding.
     """
 
-    def cutoff(self, noise):
-        """Return 0, or 1/2 for whole-number noise."""
-        return _up_to(0.0, noise)
+    def edge(self, noise, value):
+        """Return the value, or 1/2 more for whole-number noise."""
+        return _up_to(value, noise)
 
     def apply(self, noise, noisy, true):
         """Clip at 0, without rounding."""
@@ -143,9 +148,9 @@ class Clip(_Cutoff):
 class Floor(_Cutoff):
     """Round down, then replace negative counts by 0: x = 1."""
 
-    def cutoff(self, noise):
-        """Return 1, or 1/2 for whole-number noise."""
-        return _below(1.0, noise)
+    def edge(self, noise, value):
+        """Return value + 1, or 1/2 less for whole-number noise."""
+        return _below(value + 1.0, noise)
 
     def apply(self, noise, noisy, true):
         """Round down, then clip at 0."""
@@ -156,9 +161,9 @@ class Floor(_Cutoff):
 class Ceil(_Cutoff):
     """Round up, then replace negative counts by 0: x = 0."""
 
-    def cutoff(self, noise):
-        """Return 0, or 1/2 for whole-number noise."""
-        return _up_to(0.0, noise)
+    def edge(self, noise, value):
+        """Return the value, or 1/2 more for whole-number noise."""
+        return _up_to(value, noise)
 
     def apply(self, noise, noisy, true):
         """Round up, then clip at 0."""
@@ -176,9 +181,9 @@ class _Threshold(_Cutoff):
     def threshold(self, noise: CountNoise) -> float:
         """Smallest noisy count that is kept."""
 
-    def cutoff(self, noise):
-        """Return the threshold, or the half-integer below it for whole-number noise."""
-        return _below(self.threshold(noise), noise)
+    def edge(self, noise, value):
+        """Return value + 1/2, but at least the threshold."""
+        return np.maximum(_below(self.threshold(noise), noise), value + 0.5)
 
     def apply(self, noise, noisy, true):
         """Round what reaches the threshold, and zero the rest."""

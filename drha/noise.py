@@ -198,6 +198,10 @@ class Laplace(CountNoise):
         depth = np.abs(x) / self.scale
         return np.where(np.less(x, 0), -depth - LOG_2, np.log1p(-0.5 * np.exp(-depth)))[()]
 
+    def density(self, x):
+        """Probability density of the noise."""
+        return np.exp(-np.abs(x) / self.scale) / (2.0 * self.scale)
+
     def log_rounded_mass(self, counts):  # noqa: D102
         b = self.scale
         beside = -(np.asarray(counts) - 0.5) / b - LOG_2 + math.log(-math.expm1(-1.0 / b))
@@ -224,6 +228,10 @@ class Gaussian(CountNoise):
 
     def log_cdf(self, x):  # noqa: D102
         return log_ndtr(np.divide(x, self.sigma))
+
+    def density(self, x):
+        """Probability density of the noise."""
+        return np.exp(-0.5 * np.square(np.divide(x, self.sigma))) / (self.sigma * SQRT_2PI)
 
     def log_rounded_mass(self, counts):
         """Logarithm of Phi((c + 1/2) / sigma) - Phi((c - 1/2) / sigma).
