@@ -16,24 +16,22 @@ from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
-from scipy.linalg import eigvalsh_tridiagonal
 from scipy.special import hyp2f1, poch
 
+from drha.conventions import RoundAndClip
 from drha.errors import InvalidModel
 from drha.noise import CountNoise, Geometric, Laplace
-from drha.sizes import CellSizes, NegativeBinomial, Poisson
-
-MAX_NODES = 4000
+from drha.sizes import CellSizes, NegativeBinomial
 
 
-def laplace_poisson(rates, noise: Laplace):
-    """Probability that a cell with independent Poisson counts is disclosed, under Laplace noise.
+def poisson_risk(rates, noise: CountNoise):
+    """Probability that a cell with independent Poisson counts is disclosed.
 
     Parameters
     ----------
     rates : ndarray of float, shape (..., levels)
         Means of the counts, lambda p_k for Poisson sizes of mean lambda.
-    noise : Laplace
+    noise : CountNoise
 
     Returns
     -------
@@ -42,98 +40,77 @@ def laplace_poisson(rates, noise: Laplace):
 
     Notes
     -----
-    With x the mean of a count, E u = e^-x [z + b (e^(a x) - 1)] and
-    E s 1(c >= 1) = e^-x [(e^x - 1) - b (e^(a x) - 1)]. Both are written with differences of
-    exponentials below 1, so that nothing overflows; the subtraction in the second leaves at least
-    half of what it starts from. The levels then combine as in the local risk.
+    The levels combine as in the local risk, each with its averages E u(c) and E s(c) 1(c >= 1).
     """
-    a, half = np.exp(-1.0 / noise.scale), 0.5 / noise.scale
-    z = noise.vanishing(0)
-    none, one = np.ones(rates.shape[:-1]), np.zeros(rates.shape[:-1])
-    for x in np.moveaxis(rates, -1, 0):
-        # b e^-x (e^(a x) - 1), with b and the rest in logarithms: b alone may overflow
-        grown = -np.expm1(-a * x)
-        with np.errstate(divide="ignore"):
-            kept = 0.5 * np.exp(half - (1.0 - a) * x + np.log(grown))
-        vanish, survive = z * np.exp(-x) + kept, -np.expm1(-x) - kept
-        one = one * vanish + none * survive
-        none = none * vanish
-    return one
+    vanish, survive, _ = poisson_averages(rates, noise)
+    return _sole_survivor(vanish, survive)
 
 
-def laplace_marginal(sizes: CellSizes, p, noise: Laplace):
-    """Exact marginal risk under Laplace noise, for Poisson or negative binomial sizes.
+def poisson_record_risk(rates, p, noise: CountNoise):
+    """Probability that the value of one more record is disclosed, in a cell of Poisson counts.
 
     Parameters
     ----------
-    sizes : CellSizes
+    rates : ndarray of float, shape (..., levels)
+        Means of the counts of the other records.
     p : ndarray of float, shape (..., levels)
-    noise : Laplace
+        Probabilities of the level of the record itself.
+    noise : CountNoise
 
     Returns
     -------
-    ndarray of float, shape (...), or None
-        Averaged over cells with records; None when the sizes need too many nodes.
-
-    Notes
-    -----
-    Poisson sizes make the counts independent, see :func:`laplace_poisson`. Negative binomial ones
-    are Poisson sizes whose mean is gamma distributed, so the risk is an integral of that form. It
-    is a sum of exponentials exp(-kappa x), and 2 N Laguerre polynomials leave out of each
-    (1 - q)^(2 N) at most: N is chosen to make this negligible.
+    ndarray of float, shape (...)
+        The sum over k of p_k E s(c_k + 1) times the product over j != k of E u(c_j).
     """
-    p = np.asarray(p, dtype=float)
-    if isinstance(sizes, Poisson):
-        return laplace_poisson(sizes.rate * p, noise) / sizes.probability_filled
-    if not isinstance(sizes, NegativeBinomial):
-        return None
-    number = 12 + int(np.ceil(20.0 / -np.log1p(-sizes.q)))
-    if number > MAX_NODES:
-        return None
-    rates, weights = gamma_nodes(sizes.r, (1.0 - sizes.q) / sizes.q, number)
-    total = np.zeros(p.shape[:-1])
-    for rate, weight in zip(rates, weights, strict=True):
-        total += weight * laplace_poisson(rate * p, noise)
-    return total / sizes.probability_filled
+    vanish, _, survive = poisson_averages(rates, noise)
+    return _sole_survivor(vanish, p * survive)
 
 
-def gamma_nodes(shape: float, scale: float, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss quadrature for a gamma distribution (generalised Gauss-Laguerre).
+def poisson_averages(rates, noise: CountNoise):
+    """Averages of the vanishing function over Poisson counts.
 
     Parameters
     ----------
-    shape, scale : float
-    number : int
-        Number of nodes N.
+    rates : ndarray of float
+        Means x of the counts.
+    noise : CountNoise
 
     Returns
     -------
-    nodes, weights : ndarray of float, shape (N,)
-        The weights add up to 1; polynomials up to degree 2 N - 1 are integrated exactly.
+    vanish, survive, survive_more : ndarray of float, the shape of ``rates``
+        E u(c), E s(c) 1(c >= 1) and E s(c + 1).
 
     Notes
     -----
-    The nodes are the eigenvalues of the Jacobi matrix of the Laguerre polynomials (Golub & Welsch
-    1969); the weights are 1 / sum over j < N of the squares of the orthonormal polynomials at the
-    node, a sum of positive numbers that keeps small weights accurate.
+    Under Laplace noise they are e^-x [z + b (e^(a x) - 1)], e^-x [(e^x - 1) - b (e^(a x) - 1)] and
+    1 - v e^-(1 - a) x, written with differences of exponentials below 1 so that nothing overflows;
+    the subtractions leave at least half of what they start from. Otherwise the series are summed
+    from their largest terms outwards.
     """
-    j = np.arange(number)
-    diagonal, beside = 2.0 * j + shape, np.sqrt(j[1:] * (j[1:] + shape - 1.0))
-    nodes = eigvalsh_tridiagonal(diagonal, beside)
-    previous, current = np.zeros(number), np.ones(number)
-    total, log_scale = np.ones(number), np.zeros(number)
-    for k in range(number - 1):
-        following = (nodes - diagonal[k]) * current
-        if k:
-            following -= beside[k - 1] * previous
-        previous, current = current, following / beside[k]
-        total += current**2
-        large = np.abs(current) > 1e100
-        for array in (previous, current):
-            array[large] *= 1e-100
-        total[large] *= 1e-200
-        log_scale[large] += 200 * np.log(10.0)
-    return scale * nodes, np.exp(-np.log(total) - log_scale)
+    rates = np.asarray(rates, dtype=float)
+    if isinstance(noise, Laplace) and noise.convention == RoundAndClip():
+        a, half = np.exp(-1.0 / noise.scale), 0.5 / noise.scale
+        with np.errstate(divide="ignore"):  # b in logarithms, for b alone may overflow
+            grown = half - (1.0 - a) * rates + np.log(-np.expm1(-a * rates))
+        kept = 0.5 * np.exp(grown)
+        vanish = noise.vanishing(0) * np.exp(-rates) + kept
+        more = 1.0 - noise.vanishing(1) * np.exp(-(1.0 - a) * rates)
+        return vanish, -np.expm1(-rates) - kept, more
+    from drha.kernels import poisson_series
+
+    largest = float(rates.max(initial=0.0))
+    c = np.arange(int(largest + 40.0 * np.sqrt(largest)) + 200)
+    series = poisson_series(rates.ravel(), noise.vanishing(c), noise.survival(c))
+    return tuple(values.reshape(rates.shape) for values in series)
+
+
+def _sole_survivor(vanish: np.ndarray, collect: np.ndarray):
+    """Sum over k of collect_k times the product over j != k of vanish_j, along the last axis."""
+    none, one = np.ones(vanish.shape[:-1]), np.zeros(vanish.shape[:-1])
+    for k in range(vanish.shape[-1]):
+        one = one * vanish[..., k] + none * collect[..., k]
+        none = none * vanish[..., k]
+    return one
 
 
 def laplace_inclusion_exclusion(power: Callable, p, noise: Laplace) -> float:

@@ -129,3 +129,52 @@ def search_partitions(n, largest, vanish, weight, shared, found, best, limit):
             none[depth], one[depth], left[depth] = none_now, one_now, rest
             part[depth] = min(c, rest) + 1
     return found, visited
+
+
+@numba.njit(cache=True, nogil=True)
+def poisson_series(rates, vanish, survive):
+    """Averages over Poisson counts: E u(c), E s(c) 1(c >= 1) and E s(c + 1).
+
+    Parameters
+    ----------
+    rates : ndarray, shape (m,)
+        Poisson means.
+    vanish, survive : ndarray
+        u(c) and s(c) up to well beyond the largest count that matters.
+
+    Returns
+    -------
+    tuple of three ndarrays, shape (m,)
+        The series are followed from the mode outwards and normalised by their own sum.
+    """
+    size = len(rates)
+    gone, seen, more = np.zeros(size), np.zeros(size), np.zeros(size)
+    last = len(vanish) - 2
+    for i in range(size):
+        x = rates[i]
+        mode = int(x)
+        total = 0.0
+        w = 1.0
+        for c in range(mode, last):
+            total += w
+            gone[i] += w * vanish[c]
+            more[i] += w * survive[c + 1]
+            if c > 0:
+                seen[i] += w * survive[c]
+            w *= x / (c + 1)
+            if w < SMALLEST:
+                break
+        w = 1.0
+        for c in range(mode - 1, -1, -1):
+            w *= (c + 1) / x
+            if w < SMALLEST:
+                break
+            total += w
+            gone[i] += w * vanish[c]
+            more[i] += w * survive[c + 1]
+            if c > 0:
+                seen[i] += w * survive[c]
+        gone[i] /= total
+        seen[i] /= total
+        more[i] /= total
+    return gone, seen, more

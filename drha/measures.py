@@ -22,6 +22,8 @@ from drha.sizes import CellSizes, check_sizes
 
 MAX_SIZE = 50_000  # the dynamic programme takes time quadratic in the largest size
 
+SHORT = 1000  # sizes up to here are summed one by one, longer distributions are integrated
+
 KINDS = ("exact", "paper_bound", "refined")
 
 
@@ -156,9 +158,11 @@ def marginal_risk(sizes: CellSizes, p, noise: CountNoise, kind: str = "exact", *
 
     Notes
     -----
-    The sum over sizes stops where the remaining sizes have probability below 1e-18. The exact risk
-    under Laplace and geometric noise has closed forms (:mod:`drha.closed_forms`), which are used
-    instead, so that many cells with probabilities of their own are no trouble. In the literal
+    Sizes up to 1,000 are summed one by one, with the dynamic programme of :func:`expected_risk`;
+    what is left out has probability below 1e-18. Longer distributions are mixtures of Poisson
+    sizes, under which the counts of the levels are independent, so that the risk is an integral
+    over one variable of a product over the levels (:mod:`drha.closed_forms`), computed to rounding
+    for any mechanism. Laplace and geometric noise have closed forms there. In the literal
     reading the term of n = 0 has h = sum of p_k^0 = K "probability" of being homogeneous, times
     A(0) = (1 - exp(-epsilon/2)/2)^(K-1) (1 - exp(epsilon/2)/2), which is negative for large
     epsilon: with mean 1/2 and p = (0.7, 0.3) it gives -0.376 at epsilon = 1 instead of 0.494.
@@ -174,15 +178,25 @@ def marginal_risk(sizes: CellSizes, p, noise: CountNoise, kind: str = "exact", *
     """
     p = check_probabilities(p)
     check_sizes(sizes)
-    if kind == "exact" and zeros in ("truncate", "omit"):
-        risk = None
-        if _is_plain(noise, Geometric):
-            risk = closed_forms.geometric_marginal(sizes, p, noise)
-        elif _is_plain(noise, Laplace):
-            risk = closed_forms.laplace_marginal(sizes, p, noise)
-        if risk is not None:
-            return risk * _scaling(zeros, sizes)
-    return _marginal(sizes, p, noise, kind, zeros, _multinomial_rule, _log_multinomial_h)
+    check_noise(noise)
+    _check_kind(kind)
+    if kind == "paper_bound":
+        return _marginal(sizes, p, noise, kind, zeros, _multinomial_rule, _log_multinomial_h)
+    scaling = _scaling(zeros, sizes, literal=False)
+    if _is_plain(noise, Geometric) and kind == "exact":
+        return scaling * closed_forms.geometric_marginal(sizes, p, noise)
+    closed = _is_plain(noise, Laplace) and kind == "exact"
+    if not closed and sizes.largest() <= SHORT:
+        return _marginal(sizes, p, noise, kind, zeros, _multinomial_rule, _log_multinomial_h)
+    cells = np.atleast_2d(p)
+    distinct, back = np.unique(np.sort(cells, axis=1), axis=0, return_inverse=True)
+    if kind == "exact":
+        risk = sizes.average(lambda rate: closed_forms.poisson_risk(rate * distinct, noise))
+    else:
+        risk = sizes.average_per_record(
+            lambda rate: closed_forms.poisson_record_risk(rate * distinct, distinct, noise)
+        )
+    return scaling * risk[back.ravel()].reshape(p.shape[:-1])[()]
 
 
 def marginal_shrinkage_risk(
@@ -322,12 +336,7 @@ def _marginal(sizes, parameters, noise, kind, zeros, rule: Rule, log_h):
     check_sizes(sizes)
     check_noise(noise)
     _check_kind(kind)
-    scaling = _scaling(zeros, sizes)
-    if zeros == "literal" and not (kind == "paper_bound" and _is_plain(noise, Laplace)):
-        raise DrhaError(
-            "the literal reading continues the printed Laplace expressions to n = 0; it exists "
-            'only for Laplace noise and kind="paper_bound"'
-        )
+    scaling = _scaling(zeros, sizes, kind == "paper_bound" and _is_plain(noise, Laplace))
     largest = sizes.largest()
     if kind == "paper_bound":
         rule = _printed(log_h)
@@ -344,9 +353,15 @@ def _marginal(sizes, parameters, noise, kind, zeros, rule: Rule, log_h):
     return risk.reshape(parameters.shape[:-1])[()]
 
 
-def _scaling(zeros: str, sizes: CellSizes) -> float:
+def _scaling(zeros: str, sizes: CellSizes, literal: bool) -> float:
+    """Total probability of the sizes n >= 1 under a reading; ``literal``: whether it exists."""
     if zeros not in ("truncate", "omit", "literal"):
         raise DrhaError(f"zeros {zeros!r} is unknown; choose 'truncate', 'omit' or 'literal'")
+    if zeros == "literal" and not literal:
+        raise DrhaError(
+            "the literal reading continues the printed Laplace expressions to n = 0; it exists "
+            'only for Laplace noise and kind="paper_bound"'
+        )
     return 1.0 if zeros == "truncate" else sizes.probability_filled
 
 

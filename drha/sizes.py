@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log1p
+from scipy.special import log1p, logsumexp
 
 from drha.counts import check_counts
-from drha.errors import InvalidModel
+from drha.errors import DrhaError, InvalidModel
+
+LONG = 45.0  # exp(-LONG) is negligible next to 1
+MAX_HALVINGS = 7
 
 NEGLIGIBLE = 1e-18  # probability of all the sizes that a sum over sizes leaves out
 
@@ -48,6 +52,41 @@ class CellSizes(abc.ABC):
     @abc.abstractmethod
     def truncated_pgf(self, s):
         """(G(s) - G(0)) / (1 - G(0)), the generating function of the sizes of non-empty cells."""
+
+    @abc.abstractmethod
+    def average(self, risk: Callable[[float], np.ndarray]) -> np.ndarray:
+        """Average over cells with records, from an average over cells of Poisson size.
+
+        Parameters
+        ----------
+        risk : callable
+            Maps a Poisson mean to the average of a risk over sizes with that mean, where an empty
+            cell has risk 0.
+
+        Returns
+        -------
+        ndarray, the shape of the results of ``risk``
+        """
+
+    @abc.abstractmethod
+    def average_per_record(self, risk: Callable[[float], np.ndarray]) -> np.ndarray:
+        """Average of a risk of one record, over the records of a cell and over cells with records.
+
+        Parameters
+        ----------
+        risk : callable
+            Maps a Poisson mean to the average risk of a record whose cell has a Poisson number of
+            other records with that mean.
+
+        Returns
+        -------
+        ndarray, the shape of the results of ``risk``
+
+        Notes
+        -----
+        For a Poisson size of mean x, Pr(n) = (x/n) Pr(n - 1) gives the integral of
+        exp(t - x) risk(t) over 0 < t < x.
+        """
 
     @abc.abstractmethod
     def sample_empty_too(self, shape, rng):
@@ -144,6 +183,16 @@ class Poisson(CellSizes):
         s = np.asarray(s, float)
         return np.exp(-self.rate * (1.0 - s)) * np.expm1(-self.rate * s) / np.expm1(-self.rate)
 
+    def average(self, risk):  # noqa: D102
+        return risk(self.rate) / self.probability_filled
+
+    def average_per_record(self, risk):  # noqa: D102
+        nodes, weights = np.polynomial.legendre.leggauss(64)
+        below = 0.5 * min(self.rate, LONG) * (nodes + 1.0)  # what exp(-LONG) leaves out is rounding
+        weights = weights * np.exp(-below)
+        values = [w * risk(self.rate - t) for w, t in zip(weights, below, strict=True)]
+        return np.sum(values, axis=0) / weights.sum()
+
     def sample_empty_too(self, shape, rng):  # noqa: D102
         return rng.poisson(self.rate, shape)
 
@@ -175,6 +224,46 @@ class NegativeBinomial(CellSizes):
     def truncated_pgf(self, s):  # noqa: D102
         growth = -self.r * log1p((self.q - 1.0) * np.asarray(s, float))  # log G(s) - log G(0)
         return np.exp(growth + self.log_empty) * np.expm1(-growth) / np.expm1(self.log_empty)
+
+    @property
+    def _scale(self) -> float:
+        """Scale of the gamma distribution of the Poisson mean."""
+        return (1.0 - self.q) / self.q
+
+    def average(self, risk):
+        """Integrate over the gamma distributed Poisson mean, on a logarithmic axis.
+
+        In y = log(mean) the density is exp(r y - mean / scale) and the integrand is analytic and
+        falls off at both ends, so that the trapezoidal rule converges faster than any power of the
+        step, however long the tail of the sizes. The weights are normalised by the probability
+        1 - exp(-mean) of having records, integrated alike.
+        """
+
+        def log_weight(y):
+            return self.r * y - np.exp(y) / self._scale
+
+        def log_filled(y):
+            return log_weight(y) + np.log(-np.expm1(-np.exp(y)))
+
+        return _trapezoids(risk, log_weight, log_filled, *self._range())
+
+    def average_per_record(self, risk):
+        """Integrate on a logarithmic axis too, with weight E exp(t - mean) 1(mean > t)."""
+        step = np.arange(math.log(1e-20), math.log(LONG * 4.0), 0.1)
+        beyond = np.exp(step)
+
+        def log_weight(y):
+            mean = np.exp(y)[:, None] + beyond
+            inner = (self.r - 1.0) * np.log(mean) - beyond / (1.0 - self.q) + step
+            return y - np.exp(y) / self._scale + logsumexp(inner, axis=1)
+
+        return _trapezoids(risk, log_weight, log_weight, *self._range())
+
+    def _range(self) -> tuple[float, float, float]:
+        """Lowest and highest log mean that can matter, and a first step between them."""
+        top = math.log(self._scale * (self.r + 1.0))
+        width = LONG / (self.r + 1.0) + 12.0 / math.sqrt(self.r + 1.0)
+        return min(top, 0.0) - width, top + 5.0, min(0.2, 0.6 / math.sqrt(self.r + 1.0))
 
     def sample_empty_too(self, shape, rng):  # noqa: D102
         return rng.negative_binomial(self.r, self.q, shape)
@@ -236,6 +325,33 @@ def negative_binomial(r: float, q: float) -> NegativeBinomial:
     the mixture of Poisson distributions whose mean is Gamma(r) distributed with scale (1 - q) / q.
     """
     return NegativeBinomial(_within("r", r, 1e-9, 1e9), _within("q", q, 1e-9, 1.0 - 1e-9))
+
+
+def _trapezoids(risk, log_weight, log_filled, low: float, high: float, step: float):
+    """Average of risk(exp(y)) with weights over the average of what is filled, to rounding.
+
+    The step is halved, keeping the sums so far, until the average no longer changes.
+    """
+    grid = np.arange(low, high, step)
+    peak = log_filled(grid).max()
+    total, filled, before, halvings = 0.0, 0.0, None, 0
+    while True:
+        grid = grid[log_filled(grid) > peak - LONG]
+        weights = np.exp(log_weight(grid) - peak)
+        filled += np.exp(log_filled(grid) - peak).sum()
+        for weight, rate in zip(weights, np.exp(grid), strict=True):
+            total = total + weight * risk(rate)
+        average = total / filled
+        if before is not None and np.allclose(average, before, rtol=1e-12, atol=1e-15):
+            return average
+        if halvings == MAX_HALVINGS:
+            raise DrhaError(
+                "the average over sizes did not settle; the vanishing function of the noise has a "
+                "sharp edge at a large count, or the sizes are almost Poisson: use drha.poisson"
+            )
+        before, halvings = average, halvings + 1
+        grid = np.arange(low, high, step) + 0.5 * step
+        step *= 0.5
 
 
 def check_sizes(sizes) -> None:

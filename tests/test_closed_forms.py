@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import special
 
 import drha
 from drha import closed_forms
@@ -23,35 +22,68 @@ SIZES = {
 }
 
 
-def summed(sizes, p, noise):
+def summed(sizes, p, noise, kind="exact"):
     """The marginal sum over the dynamic programme."""
     n = np.arange(1, sizes.largest() + 1)
-    return sizes.truncated_pmf(n) @ _multinomial_rule(n, np.asarray(p), noise, "exact")
+    return sizes.truncated_pmf(n) @ _multinomial_rule(n, np.asarray(p), noise, kind)
 
 
 @EPSILONS
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
 def test_laplace_and_geometric_marginals(epsilon, sizes):
     for p in (P, np.array([1.0, 0.0]), np.full(6, 1 / 6)):
-        laplace = closed_forms.laplace_marginal(sizes, p, drha.laplace(epsilon))
-        expected = summed(sizes, p, drha.laplace(epsilon))
-        assert laplace == pytest.approx(expected, rel=2e-12, abs=1e-14)
-        geometric = closed_forms.geometric_marginal(sizes, p, drha.geometric(epsilon))
-        expected = summed(sizes, p, drha.geometric(epsilon))
-        assert geometric == pytest.approx(expected, rel=2e-12, abs=1e-14)
+        for noise in (drha.laplace(epsilon), drha.geometric(epsilon)):
+            value = drha.marginal_risk(sizes, p, noise)
+            assert value == pytest.approx(summed(sizes, p, noise), rel=2e-12, abs=1e-14)
 
 
-def test_gamma_nodes_integrate_polynomials_and_match_scipy():
-    for shape, scale in ((0.3, 2.0), (4.0, 0.5), (700.0, 0.1)):
-        nodes, weights = closed_forms.gamma_nodes(shape, scale, 40)
-        for k in range(8):
-            moment = scale**k * math.exp(special.gammaln(shape + k) - special.gammaln(shape))
-            assert weights @ nodes**k == pytest.approx(moment, rel=1e-11)
-    nodes, weights = closed_forms.gamma_nodes(2.5, 1.0, 60)
-    x, w = special.roots_genlaguerre(60, 1.5)
-    np.testing.assert_allclose(nodes, x, rtol=1e-10)
-    big = w > 1e-30
-    np.testing.assert_allclose(weights[big], (w / w.sum())[big], rtol=1e-8)
+@pytest.mark.parametrize("kind", ["exact", "refined"])
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
+@pytest.mark.parametrize(
+    "noise",
+    [
+        drha.laplace(0.3),
+        drha.gaussian(sigma=5.0),
+        drha.discrete_gaussian(sigma=1.1),
+        drha.geometric(0.4),
+        drha.laplace(0.5).with_convention(drha.conventions.Threshold(4.0)),
+    ],
+    ids=["laplace", "gaussian", "discrete gaussian", "geometric", "laplace, threshold"],
+)
+def test_integrals_over_poisson_means_equal_sums_over_sizes(sizes, noise, kind):
+    if kind == "refined" and sizes == SIZES["negative binomial short"]:
+        pytest.skip("almost Poisson: refused, see below, and summed by drha.marginal_risk")
+    for p in (P, np.array([1.0, 0.0])):
+        if kind == "exact":
+            value = sizes.average(lambda x, p=p: closed_forms.poisson_risk(x * p, noise))
+        else:
+            value = sizes.average_per_record(
+                lambda x, p=p: closed_forms.poisson_record_risk(x * p, p, noise)
+            )
+        expected = summed(sizes, p, noise, kind)
+        assert value == pytest.approx(expected, rel=1e-11, abs=1e-14)
+
+
+def test_almost_poisson_sizes_are_refused_by_the_integral_over_records():
+    with pytest.raises(drha.DrhaError, match="almost Poisson"):
+        SIZES["negative binomial short"].average_per_record(np.array)
+
+
+def test_sizes_with_long_tails_like_those_of_real_tables():
+    """Adult cells: 60,000 records and more have a say; the sum is taken over a shorter tail."""
+    sizes = drha.negative_binomial(0.2166, 3.2856e-4)
+    assert sizes.largest() > 100_000
+    n = np.arange(1, 3001)
+    for noise in (drha.laplace(0.5), drha.gaussian(sigma=4.0)):
+        risk = drha.expected_risk(n, P, noise)
+        assert risk[-1] < 1e-13 * risk[0]  # larger cells add nothing to this sum
+        value = drha.marginal_risk(sizes, P, noise)
+        assert value == pytest.approx(sizes.truncated_pmf(n) @ risk, rel=1e-11)
+    assert drha.marginal_risk(sizes, [1.0, 0.0], drha.laplace(0.5), "refined") == pytest.approx(
+        sizes.truncated_pmf(np.arange(200_000))
+        @ np.append(0.0, drha.homogeneous_risk(np.arange(1, 200_000), 2, drha.laplace(0.5))),
+        rel=1e-10,
+    )
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.4, 1.0, 3.0])

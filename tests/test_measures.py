@@ -300,7 +300,7 @@ def test_other_bad_input_is_refused():
     with pytest.raises(drha.InvalidCounts, match="quadratic"):
         drha.expected_risk(MAX_SIZE + 1, P, noise)
     with pytest.raises(drha.InvalidCounts, match="quadratic"):
-        drha.marginal_risk(drha.poisson(1e6), P, noise, "refined")
+        drha.marginal_shrinkage_risk(drha.poisson(1e6), ALPHA, noise, "refined")
     with pytest.raises(drha.InvalidModel, match=r"drha\.poisson"):
         drha.marginal_risk(3.0, P, noise)
     with pytest.raises(drha.InvalidNoise):
