@@ -1,6 +1,7 @@
 """Disclosure risk from homogeneity attack in differentially private frequency tables."""
 
 from drha import conventions
+from drha.auditing import Audit, audit
 from drha.calibrate import EpsilonChoice, choose_epsilon, homogeneous_sandwich
 from drha.errors import (
     BoundaryEstimate,
@@ -38,6 +39,7 @@ from drha.utility import mean_absolute_error
 from drha.worst_case import printed_bound_threshold, risk_bound, worst_case_risk, worst_cell
 
 __all__ = [
+    "Audit",
     "BoundaryEstimate",
     "CellSizes",
     "CountNoise",
@@ -61,6 +63,7 @@ __all__ = [
     "SensitiveTables",
     "TableRisk",
     "argmax_risk",
+    "audit",
     "average_risk",
     "choose_epsilon",
     "conventions",
