@@ -20,7 +20,8 @@ from dephdp.optimal.path import Path, Tolerance
 from dephdp.optimal.problem import EngineResult, Multipliers, Problem
 from dephdp.optimal.rounding import private
 
-_FIRST_LOOK = 2e-3  # gap at which the outputs left out are looked at for the first time
+_FIRST_LOOK = 2e-3  # gap at which the first lower bound is proven
+_DOUBT = 3e-2  # gap at which outputs left out on a guess are looked at for the first time
 _ROUNDS = 30
 
 
@@ -79,6 +80,8 @@ class _Rounds:
         goal = self.tolerance.relative
         aim = max(goal, _FIRST_LOOK) if goal < 1e-4 else goal
         outputs, lists = choose_outputs(self.problem, self.q, self.hood, self.lanes, start)
+        if len(outputs) < len(self.q):
+            aim = max(aim, _DOUBT)
         path = self._path(outputs, lists)
         for turn in range(_ROUNDS):
             before = path.iterations
