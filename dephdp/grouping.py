@@ -285,7 +285,8 @@ class Grouping:
         Notes
         -----
         A line is as thick as the dependence is strong. Links above tau are solid; the strongest
-        ones below, from tau / 2 on, are dotted.
+        ones below, from tau / 2 on, are dotted. Groups of several attributes have a colour each;
+        single attributes are grey.
         """
         import matplotlib.pyplot as plt
 
@@ -296,14 +297,14 @@ class Grouping:
         for i, j in np.argwhere(np.triu(self.dependence > self.tau / 2, 1)):
             ends = np.array([place[self.names[i]], place[self.names[j]]])
             strength = self.dependence[i, j]
-            linked = strength > self.tau
-            style = {"color": "0.35", "linewidth": 1 + 6 * strength, "solid_capstyle": "round"}
-            if not linked:
-                style = {"color": "0.6", "linewidth": 0.9, "linestyle": ":"}
-            ax.plot(*ends.T, zorder=1, **style)
-        for k, group in enumerate(self.groups):
+            strong = {"color": "0.35", "linewidth": 1 + 6 * strength, "linestyle": "-"}
+            weak = {"color": "0.6", "linewidth": 0.9, "linestyle": ":"}
+            ax.plot(*ends.T, zorder=1, **(strong if strength > self.tau else weak))
+        joint = [group for group in self.groups if len(group) > 1]
+        for group in self.groups:
             points = np.array([place[name] for name in group])
-            ax.scatter(*points.T, s=90, zorder=2, color=f"C{k % 10}", edgecolor="white")
+            colour = f"C{joint.index(group)}" if group in joint else "0.75"
+            ax.scatter(*points.T, s=90, zorder=2, color=colour, edgecolor="white")
         for name, (x, y) in place.items():
             side = "center" if abs(x) < 0.1 else "left" if x > 0 else "right"
             height = "center" if abs(y) < 0.9 else "bottom" if y > 0 else "top"

@@ -61,7 +61,7 @@ def pilot_channels(groups, epsilon, p=2, weights=None):
     ]
 
 
-def calibration_pairs(task, groups, count, rng, channels=None):
+def calibration_pairs(task, groups, channels, count, rng):
     """Draw candidate pairs and evaluate their losses.
 
     Parameters
@@ -70,15 +70,15 @@ def calibration_pairs(task, groups, count, rng, channels=None):
         The downstream task; records are drawn from its reference, with replacement.
     groups : sequence of Group
         A partition of the attributes of the task's domain.
+    channels : sequence of Channel, or "uniform"
+        Reports are drawn from one channel a group: from :func:`pilot_channels`, unless better is
+        known of what will be deployed. "uniform" makes every state of a group equally likely
+        whatever the record, the choice of the paper's experiments; what is fitted to such pairs
+        describes reports that no mechanism with a useful budget makes.
     count : int
         How many pairs, T.
     rng : numpy.random.Generator
         Source of randomness.
-    channels : sequence of Channel, optional
-        One a group: reports are drawn from them, as from :func:`pilot_channels`. Without channels
-        every state of a group is equally likely whatever the record, the choice of the paper's
-        experiments; what is fitted to such pairs describes reports that no private mechanism with
-        a useful budget makes.
 
     Returns
     -------
@@ -99,7 +99,9 @@ def calibration_pairs(task, groups, count, rng, channels=None):
         raise InvalidDomain(f"groups of {named} are no partition of {list(task.domain.names)}")
     rows = rng.integers(len(task.reference), size=count)
     before = task.reference[rows]
-    if channels is None:
+    if isinstance(channels, str):
+        if channels != "uniform":
+            raise InvalidTask(f"channels are a sequence, or 'uniform', not {channels!r}")
         reports = [rng.integers(group.size, size=count) for group in groups]
     else:
         sizes = [(channel.states, channel.outputs) for channel in channels]

@@ -74,7 +74,7 @@ def test_the_fit_is_the_nonnegative_least_squares_one(seed, count, width):
 def test_an_additive_loss_is_recovered_exactly():
     rng = np.random.default_rng(1)
     task = FrequencyEstimation(DOMAIN, draw(rng, 50))
-    pairs = calibration_pairs(task, groups(), 500, rng, pilot_channels(groups(), 3.0))
+    pairs = calibration_pairs(task, groups(), pilot_channels(groups(), 3.0), 500, rng)
     np.testing.assert_allclose(pairs.group_losses.sum(axis=1), pairs.record_losses, rtol=1e-12)
     fit = fit_surrogate(pairs.record_losses, pairs.group_losses, rng)
     np.testing.assert_allclose(fit.coefficients, 1, rtol=1e-9)
@@ -88,7 +88,7 @@ def test_an_additive_loss_is_recovered_exactly():
 def test_pairs_hold_the_losses_they_name():
     rng = np.random.default_rng(2)
     task = product_task(draw(rng, 20))
-    pairs = calibration_pairs(task, groups(), 60, rng)
+    pairs = calibration_pairs(task, groups(), "uniform", 60, rng)
     for s, (row, (first, second)) in enumerate(zip(pairs.rows, pairs.reports, strict=True)):
         x = task.reference[row]
         y = np.concatenate([groups()[0].codes[first], groups()[1].codes[second]])
@@ -113,7 +113,7 @@ def test_proposition_1_is_an_identity_with_its_residual():
     reference = draw(rng, 25)
     task, parts = product_task(reference), groups()
     channels = [Channel(rng.dirichlet(np.ones(g.size), size=g.size), g.distances()) for g in parts]
-    fit_to = calibration_pairs(task, parts, 200, rng)
+    fit_to = calibration_pairs(task, parts, "uniform", 200, rng)
     fit = fit_surrogate(fit_to.record_losses, fit_to.group_losses, rng)
     rows = np.repeat(np.arange(25), 2 * 6)
     reports = np.tile(list(itertools.product(range(2), range(6))), (25, 1))
@@ -184,12 +184,14 @@ def test_bad_input_is_refused_by_name():
     rng = np.random.default_rng(7)
     task = product_task(draw(rng, 5))
     with pytest.raises(InvalidDomain, match="no partition"):
-        calibration_pairs(task, groups()[:1], 5, rng)
+        calibration_pairs(task, groups()[:1], "uniform", 5, rng)
+    with pytest.raises(InvalidTask, match="'even'"):
+        calibration_pairs(task, groups(), "even", 5, rng)
     with pytest.raises(InvalidDomain, match="do not fit"):
-        calibration_pairs(task, groups(), 5, rng, pilot_channels(groups(), 1.0)[::-1])
+        calibration_pairs(task, groups(), pilot_channels(groups(), 1.0)[::-1], 5, rng)
     few = [Group(DOMAIN, ["a"], [[0]]), groups()[1]]
     with pytest.raises(InvalidGroup, match="not a state"):
-        calibration_pairs(task, few, 50, rng, pilot_channels(few, 1.0))
+        calibration_pairs(task, few, pilot_channels(few, 1.0), 50, rng)
     with pytest.raises(InvalidLoss, match="pairs"):
         fit_surrogate(np.ones(3), np.ones((4, 2)), rng)
     with pytest.raises(InvalidLoss, match="pair 1"):
