@@ -13,6 +13,7 @@ from dephdp.certificate import PrivacyCertificate, certify, privacy_level
 from dephdp.channel import Channel
 from dephdp.composition import (
     compose_budget,
+    guaranteed_level,
     product_privacy_level,
     product_worst_case,
     split_budget,
@@ -35,6 +36,7 @@ from dephdp.metric import check_metric, distance_matrix
 from dephdp.optimal.certified import OptimalMechanism
 from dephdp.optimal.program import optimal_mechanism_lp
 from dephdp.optimal.solve import optimal_curve, optimal_mechanism
+from dephdp.product_rule import allocate_by_product_rule
 from dephdp.surrogate import Surrogate, fit_surrogate
 from dephdp.tasks import (
     Crowdsourcing,
@@ -62,6 +64,7 @@ __all__ = [
     "RecordTask",
     "Surrogate",
     "allocate_budget",
+    "allocate_by_product_rule",
     "bayes_actions",
     "bayes_remap",
     "certify",
@@ -77,6 +80,7 @@ __all__ = [
     "fit_surrogate",
     "geometric_mechanism",
     "group_attributes",
+    "guaranteed_level",
     "laplace_mechanism",
     "loss_curve",
     "loss_curves",

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from dephdp.certificate import largest_ratio_output, log_ratios
-from dephdp.errors import InvalidBudget
+from dephdp.errors import InvalidBudget, InvalidMetric
 from dephdp.metric import check_weights
 from dephdp.validation import check_epsilon, check_exponent
 
@@ -167,6 +167,61 @@ def product_worst_case(channels, p=2, weights=None):
         worst.append((record, other, largest_ratio_output(channel.matrix, record, other)))
     record, other, report = np.array(worst).T
     return record, other, report
+
+
+def guaranteed_level(group_budgets, distance_sets, p=2):
+    """Return the least budget of the record that group budgets keep, whatever the mechanisms.
+
+    Parameters
+    ----------
+    group_budgets : array_like, shape (groups,)
+        The privacy level ε_k ≥ 0 of each group's channel for its own metric.
+    distance_sets : sequence of array_like
+        For each group, the distances that occur between its states; shapes and repetitions do not
+        matter, and zero and infinity are ignored.
+    p : float, optional
+        Exponent of the product metric, in [1, ∞].
+
+    Returns
+    -------
+    level : float
+        max over t of Σ_k ε_k t_k / ‖t‖_p, t_k among the distances of group k and zero: the exact
+        budget rule. At most ``compose_budget(group_budgets, p)``, and attained by some mechanisms.
+    face : ndarray, shape (groups,)
+        The maximiser t / ‖t‖_p; zero if no distance occurs or all budgets are zero.
+
+    Raises
+    ------
+    InvalidBudget
+        If a budget or p is out of range, or there is not one set of distances a budget.
+    InvalidMetric
+        If a distance is negative or NaN.
+
+    Notes
+    -----
+    The level of a product, with ρ_k(t) = ε_k t; see :func:`product_privacy_level`.
+    """
+    compose_budget(group_budgets, p)  # checks both
+    budgets, p = np.asarray(group_budgets, dtype=float), float(p)
+    if len(distance_sets) != len(budgets):
+        raise InvalidBudget(
+            f"there are {len(budgets)} budgets but {len(distance_sets)} sets of distances"
+        )
+    spending, frontiers = [], []
+    for group, (budget, distances) in enumerate(zip(budgets, distance_sets, strict=True)):
+        occurring = np.unique(np.append(0.0, np.asarray(distances, dtype=float)))
+        if not occurring[0] >= 0 or np.isnan(occurring[-1]):
+            raise InvalidMetric(f"group {group} has a negative distance or NaN")
+        occurring = occurring[np.isfinite(occurring)]
+        if budget > 0 and len(occurring) > 1:
+            spending.append(group)
+            frontiers.append((occurring, budget * occurring, np.arange(len(occurring))))
+    face = np.zeros(len(budgets))
+    if not spending:
+        return 0.0, face
+    level, chosen = _worst(frontiers, p, np.zeros(len(frontiers)))
+    face[spending] = [points[0][i] for points, i in zip(frontiers, chosen, strict=True)]
+    return level, face / np.linalg.norm(face, p)
 
 
 def _checked_frontiers(channels, p, weights):
