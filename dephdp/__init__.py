@@ -19,6 +19,7 @@ from dephdp.composition import (
     split_budget,
 )
 from dephdp.curves import LossCurve, loss_curve, loss_curves, partition_bound
+from dephdp.design import DepHDP, RecordCertificate
 from dephdp.domain import Attribute, Domain
 from dephdp.envelopes import convex_majorant, convex_minorant
 from dephdp.group import Group, GroupProfile
@@ -51,6 +52,7 @@ __all__ = [
     "Attribute",
     "Channel",
     "Crowdsourcing",
+    "DepHDP",
     "Domain",
     "EntropyEstimation",
     "FrequencyEstimation",
@@ -61,6 +63,7 @@ __all__ = [
     "OptimalMechanism",
     "PopulationTask",
     "PrivacyCertificate",
+    "RecordCertificate",
     "RecordTask",
     "Surrogate",
     "allocate_budget",

@@ -236,6 +236,46 @@ class Domain:
         domain.encode(frame)
         return domain
 
+    @classmethod
+    def infer(cls, frame, bins=10):
+        """Guess a declaration from the columns of a table.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame
+            Records, without missing values.
+        bins : int, optional
+            Numbers with more distinct values are cut into so many bins of equal width.
+
+        Returns
+        -------
+        Domain
+            Ordered categorical columns are ordinal, numbers numeric on the observed range, all
+            other columns nominal.
+
+        Raises
+        ------
+        InvalidFrame, InvalidDomain
+            As `from_frame`.
+
+        Notes
+        -----
+        A guess to start from: declare what you know about the columns, see `from_frame`, whose
+        warning about observed levels holds here too.
+        """
+        _check_frame(frame)
+        nominal, ordinal, numeric = [], [], {}
+        for name in frame.columns:
+            dtype = frame[name].dtype
+            if getattr(dtype, "ordered", False):
+                ordinal.append(name)
+            elif dtype.kind in "iuf" and frame[name].nunique() > 1:
+                few = frame[name].nunique() <= bins
+                numeric[name] = (frame[name].min(), frame[name].max()) if few else bins
+            else:
+                nominal.append(name)
+        return cls.from_frame(frame, nominal, ordinal, numeric)
+
     @property
     def names(self):
         """Names of the attributes, in order."""
