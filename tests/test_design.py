@@ -355,3 +355,17 @@ def test_domains_are_guessed_from_dtypes():
 
 def test_frequency_estimation_is_the_default_task():
     assert DepHDP(1.0).task is FrequencyEstimation
+
+
+def test_the_script_of_the_readme_runs(tmp_path, monkeypatch):
+    readme = (Path(dephdp.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    section = readme.split("## Designing private reports")[1].split("\n## ")[0]
+    script = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
+    frame = people(300)
+    frame.to_csv(tmp_path / "reference.csv", index=False)
+    frame[:50].to_csv(tmp_path / "records.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(script, "README.md", "exec"), {})
+    reports = pd.read_csv("reports.csv")
+    assert reports.shape == (50, 3)
+    assert set(reports["job"]) <= {"none", "part", "full"}
