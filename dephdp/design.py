@@ -332,7 +332,7 @@ class DepHDP:
         if self.pairs is None:
             return Surrogate(0.0, np.ones(len(groups)), np.nan, np.nan)
         channels = pilot_channels(groups, self.epsilon, self.p, self._weights(task.domain))
-        drawn = calibration_pairs(task, groups, self.pairs, rng, channels)
+        drawn = calibration_pairs(task, groups, channels, self.pairs, rng)
         return fit_surrogate(drawn.record_losses, drawn.group_losses, rng)
 
     def _select(self, profiles):
