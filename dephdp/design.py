@@ -10,12 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dephdp.adequacy import mse_likeness, prefer_optimal, radial_fit, relative_gain
-from dephdp.allocation import (
-    Allocation,
-    allocate_budget,
-    envelope_allocation,
-    even_allocation,
-)
+from dephdp.allocation import allocate_budget, envelope_allocation, even_allocation
 from dephdp.composition import compose_budget, product_privacy_level, split_budget
 from dephdp.curves import FAMILIES, loss_curve, loss_curves
 from dephdp.domain import Domain
@@ -27,10 +22,10 @@ from dephdp.errors import (
     InvalidGroup,
     InvalidTask,
 )
-from dephdp.exact_rule import exact_allocation
 from dephdp.group import Group
 from dephdp.grouping import group_attributes
 from dephdp.losses import profile_group
+from dephdp.product_rule import allocate_by_product_rule
 from dephdp.surrogate import Surrogate, calibration_pairs, fit_surrogate, pilot_channels
 from dephdp.tasks import FrequencyEstimation, Task
 from dephdp.validation import check_epsilon, check_exponent
@@ -143,7 +138,8 @@ class DepHDP:
     allocation : {"exact", "envelope", "even"}, optional
         Stage 4: the dynamic programme, the paper's envelopes, or an even split.
     composition : {"theorem", "exact"}, optional
-        Stage 4: spend ε by Theorem 1, or until the exact level of the product reaches ε.
+        Stage 4: the budgets that Theorem 1 admits, or all that are safe for the distances that
+        occur in the groups, see `allocate_by_product_rule`.
     points : int, optional
         Samples of each loss-budget curve, from 0 to ε.
     tol : float, optional
@@ -379,29 +375,21 @@ class DepHDP:
 
     def _allocate(self, curves, coefficients, grid):
         """Stage 4, upper level."""
-        losses, bounds = (
-            np.array(
-                [b * getattr(curve, kind) for b, curve in zip(coefficients, curves, strict=True)]
-            )
-            for kind in ("losses", "lower_bounds")
-        )
-
-        def allocate(total) -> Allocation:
-            if total > grid[-1]:  # no group gains beyond ε: the record's level forbids it
-                points = np.append(grid, total)
-                values, least = (np.column_stack([a, a[:, -1]]) for a in (losses, bounds))
-            else:
-                points, values, least = grid, losses, bounds
-            if self.allocation == "exact":
-                return allocate_budget(points, values, total, self.p, lower_bounds=least)
-            if self.allocation == "envelope":
-                return envelope_allocation(points, values, total, self.p)
-            return even_allocation(points, values, total, self.p)
-
+        scaled = list(zip(coefficients, curves, strict=True))
+        losses = np.array([b * curve.losses for b, curve in scaled])
+        bounds = np.array([b * curve.lower_bounds for b, curve in scaled])
+        arguments = grid, losses, self.epsilon
         if self.composition == "exact":
-            allocation = exact_allocation(allocate, curves, coefficients, self.epsilon, self.p)
+            distances = [curve.distances for curve in curves]
+            allocation = allocate_by_product_rule(
+                *arguments, distances, self.p, lower_bounds=bounds
+            )
+        elif self.allocation == "exact":
+            allocation = allocate_budget(*arguments, self.p, lower_bounds=bounds)
+        elif self.allocation == "envelope":
+            allocation = envelope_allocation(*arguments, self.p)
         else:
-            allocation = allocate(self.epsilon)
+            allocation = even_allocation(*arguments, self.p)
         return allocation, tuple(
             curve.mechanism(budget)
             for curve, budget in zip(curves, allocation.budgets, strict=True)
