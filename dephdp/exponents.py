@@ -95,13 +95,14 @@ def settle(build, exponent, epsilon, distances):
 
     Notes
     -----
-    The exponent is lowered by relative steps that start at 1e-15 and double: the loop ends at the
-    latest with a constant channel, of level zero.
+    The exponent is lowered by the relative excess of the level, and by steps that start at 1e-15
+    and double: the loop ends at the latest with a constant channel, of level zero.
     """
     step = 1e-15
     while True:
         matrix = build(exponent)
-        if privacy_level(matrix, distances) <= epsilon:
+        level = privacy_level(matrix, distances)
+        if level <= epsilon:
             return matrix
-        exponent *= max(1 - step, 0.0)
+        exponent *= max(1 - step - (level / epsilon - 1), 0.0)
         step *= 2
