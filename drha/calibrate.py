@@ -10,6 +10,7 @@ that can be reached at all.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -105,7 +106,9 @@ class EpsilonChoice:
 
     @property
     def epsilon(self) -> float:
-        """The choice: ``safe``, as far as it is proven, where disclosure risk can choose at all.
+        """The choice: ``safe``, where disclosure risk can choose at all.
+
+        It is ``proven`` instead, if that is known and positive: what no proof covers is left out.
 
         Raises
         ------
@@ -116,7 +119,7 @@ class EpsilonChoice:
         objection = self._objection()
         if objection:
             raise NoSafeEpsilon(objection)
-        return self.safe if self.proven is None else self.proven
+        return self.proven or self.safe
 
     def _objection(self) -> str | None:
         if self.homogeneous == 0:
@@ -150,12 +153,16 @@ class EpsilonChoice:
             f"  range of the risk           {_interval(self.reach)}",
         ]
         if self.sandwich:
-            lines.append(f"  whatever the cell sizes     {_interval(self.sandwich)}")
+            low, high = self.sandwich
+            where = "nowhere" if low == math.inf else f"between {low:.6g} and {high:.6g}"
+            lines.append(f"  whatever the cell sizes     {where}")
         if self.cells is not None:
             lines.append(f"  homogeneous cells           {self.homogeneous} of {self.cells}")
         objection = self._objection()
         if objection:
-            lines.append(f"  no choice: {objection}")
+            lines += textwrap.wrap(
+                f"no choice: {objection}", 76, initial_indent="  ", subsequent_indent="    "
+            )
         return "\n".join(lines)
 
     def plot(self, ax=None):
@@ -519,18 +526,21 @@ def _prove_safe(
     """Largest x up to ``safe`` for which the risk is proved at most ``target`` on (0, x]."""
     like = build(low)
     kind = {"lattice": like.lattice, "convention": like.convention}
-    left, reached, right, ratio = _Coin(**kind), 0.0, low, 1.5
-    end = min(safe, high)
+    left, end = _Coin(**kind), min(safe, high)
+    reached, right, ratio = 0.0, min(low, end), 1.5
     for _ in range(STEPS):
-        stronger = build(right)
+        try:
+            stronger = build(right)
+        except InvalidNoise:  # too much noise for the package, and not even that is proved
+            break
         if risk(_Between(one=left, other=stronger)) <= target:
             left, reached = stronger, right
             ratio = 1.0 + 2.0 * (ratio - 1.0)
-        else:
+        elif reached > 0.0:
             ratio = 1.0 + 0.5 * (ratio - 1.0)
-        if reached in (0.0, end) or ratio - 1.0 < FINEST_STEP:
+        if reached == end or ratio - 1.0 < FINEST_STEP:
             break
-        right = min(reached * ratio, end)
+        right = min(reached * ratio, end) if reached > 0.0 else right / 4.0
     if reached == end < safe and risk(_Between(one=left, other=_Exact(**kind))) <= target:
         return safe
     return reached

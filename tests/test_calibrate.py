@@ -176,6 +176,23 @@ def test_a_wrong_bound_gives_a_wrong_epsilon():
         _ = exact.epsilon
 
 
+def test_a_coarse_range_does_not_weaken_the_proof():
+    counts = [[3, 0, 0], [1, 1, 1], [7, 0, 0]]
+    fine, coarse = (
+        drha.choose_epsilon(counts, 0.4, between=between) for between in ((1e-6, 1e3), (0.2, 3.0))
+    )
+    assert coarse.epsilon == pytest.approx(fine.epsilon, rel=1e-8)
+    assert coarse.proven == pytest.approx(coarse.safe, rel=1e-8)
+
+
+def test_a_target_at_the_limit_itself_is_kept_but_not_proven():
+    """The risk of (1, 1) starts at the target and falls; that of (1, 0) rises to it."""
+    choice = drha.choose_epsilon([[0, 1], [1, 1]], 0.5, over="worst")
+    assert choice.proven == 0.0
+    assert "not proven" in repr(choice)
+    assert choice.epsilon == choice.safe == pytest.approx(1.0696, abs=1e-4)
+
+
 def test_tables_without_homogeneous_cells_have_no_choice():
     choice = drha.choose_epsilon([[1, 1], [5, 2]], 0.6)
     assert choice.safe == math.inf
