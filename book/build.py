@@ -103,6 +103,8 @@ def executed_path(name: str, parameters: Mapping) -> Path:
         source(name),
         *files("dephdp", "drha"),
         *files("notebooks", suffixes=(".py", ".mplstyle")),
+        *files("book", suffixes=(".csv",)),
+        ROOT / "book" / "cases.py",
         ROOT / "requirements.lock",
     ]
     key = digest(inputs, json.dumps(parameters, sort_keys=True), sys.version)

@@ -1,0 +1,188 @@
+"""The case studies of the DepHDP paper, as far as its tables let one infer how they were set up.
+
+The paper leaves parts of its experiments open. A *reading* fills the gaps; the one here is the
+one under which the published baselines come out. Chapters that use it say so.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from dephdp import Attribute, Domain, datasets
+from dephdp.curves import partition_bound
+from dephdp.group import Group, GroupProfile
+from dephdp.losses import profile_group
+from dephdp.tasks import FrequencyEstimation
+
+PUBLISHED = Path(__file__).parent / "published"
+
+CENSUS_GROUPS = (
+    ("age", "education", "race", "capital_gain", "hours_per_week", "income"),
+    ("workclass",),
+    ("fnlwgt", "relationship", "sex", "capital_loss", "native_country"),
+    ("education_num",),
+    ("marital_status",),
+    ("occupation",),
+)
+"""The six groups of Case I, in the order of the published sizes."""
+
+
+@lru_cache(maxsize=1)
+def census_records():
+    """Return the complete training records of Adult as numbers: values, and ranks of labels.
+
+    Returns
+    -------
+    pandas.DataFrame
+        30,162 rows and 15 columns of float64. A label becomes its rank in alphabetical order.
+    """
+    adult = datasets.load_adult()
+    train = adult[adult["split"] == "train"].drop(columns="split").dropna()
+    return train.apply(_numbers).reset_index(drop=True)
+
+
+def _numbers(column):
+    if not isinstance(column.dtype, pd.CategoricalDtype):
+        return column.astype(float)
+    labels = sorted(column.unique())
+    return column.astype(str).map({label: float(rank) for rank, label in enumerate(labels)})
+
+
+@dataclass(frozen=True, eq=False)
+class CensusSample:
+    """One sample of Case I in the reading that reproduces its baselines.
+
+    The record metric is the Euclidean distance of z-scores, taken over all training records. A
+    group's states are the combinations in the sample, equally likely. The loss is the squared
+    change of the marginal frequencies, times 10⁵, when one record of the sample is replaced.
+
+    Parameters
+    ----------
+    records : pandas.DataFrame
+        Rows of `census_records`.
+    """
+
+    records: pd.DataFrame
+
+    @classmethod
+    def draw(cls, rng, size=300):
+        """Draw different records at random.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+            Source of randomness.
+        size : int, optional
+            How many.
+
+        Returns
+        -------
+        CensusSample
+        """
+        chosen = rng.choice(len(census_records()), size=size, replace=False)
+        return cls(census_records().iloc[np.sort(chosen)])
+
+    @cached_property
+    def domain(self):
+        """The values in the sample, each attribute in the range of all training records."""
+        everyone = census_records()
+        return Domain(
+            Attribute.numeric(
+                name,
+                values=np.unique(column),
+                range=(everyone[name].min(), everyone[name].max()),
+            )
+            for name, column in self.records.items()
+        )
+
+    @cached_property
+    def weights(self):
+        """Weights under which the Euclidean distance of shares of the range is that of z-scores."""
+        everyone = census_records()
+        spans = everyone.max() - everyone.min()
+        return ((spans / everyone.std(ddof=0)) ** 2).to_dict()
+
+    @cached_property
+    def codes(self):
+        """Level codes of the records."""
+        return self.domain.encode(self.records)
+
+    @cached_property
+    def task(self):
+        """The frequency estimation task of the sample."""
+        return FrequencyEstimation(self.domain, self.codes)
+
+    def profile(self, names) -> GroupProfile:
+        """Return the prior, distances and losses of a group.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Its attributes.
+
+        Returns
+        -------
+        GroupProfile
+        """
+        group = Group.observed(self.domain, names, self.codes)
+        weights = {name: self.weights[name] for name in names}
+        return profile_group(self.task, group, 2, weights, "uniform")
+
+    @cached_property
+    def profiles(self):
+        """Profiles of the six groups."""
+        return tuple(self.profile(names) for names in CENSUS_GROUPS)
+
+
+def bound_for_any_output(profile, unit, epsilon, *, size=12, tol=1e-2):
+    """Return a lower bound on a group's Hamming loss that no choice of the outputs escapes.
+
+    Parameters
+    ----------
+    profile : GroupProfile
+        The group, whose loss is ``unit`` for each attribute that is reported wrongly.
+    unit : float
+        The loss of one wrong attribute.
+    epsilon : float
+        Budget of the group.
+    size, tol
+        As in `dephdp.curves.partition_bound`.
+
+    Returns
+    -------
+    float
+        No mechanism private at the budget has a smaller loss, whatever combinations of values it
+        reports, in the sample or not.
+
+    Notes
+    -----
+    The report of one attribute is a function of the whole report, so its channel is private for
+    the same distances. Its loss is at least that of the best channel for this attribute alone, and
+    the losses of the attributes add up.
+    """
+    total = 0.0
+    for column in profile.group.codes.T:
+        wrong = unit * (column[:, None] != np.unique(column)).astype(float)
+        total += partition_bound(
+            profile.prior, wrong, profile.distances, epsilon, size=size, tol=tol
+        )
+    return total
+
+
+def published(table):
+    """Return one of the paper's tables.
+
+    Parameters
+    ----------
+    table : str
+        A file of ``book/published`` without its suffix. Lines that start with ``#`` say where its
+        numbers stand in the paper.
+
+    Returns
+    -------
+    pandas.DataFrame
+    """
+    return pd.read_csv(PUBLISHED / f"{table}.csv", comment="#")
