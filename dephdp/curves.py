@@ -19,6 +19,7 @@ from dephdp.optimal.solve import optimal_curve, optimal_mechanism
 from dephdp.validation import check_grid, check_loss, check_prior
 
 _REMAP = "+remap"
+_PART = 60  # states in a part whose optimal mechanism takes a fraction of a second
 _SAME = 1e-9  # a budget this little short of a sample, relatively, is that sample's up to rounding
 
 
@@ -230,6 +231,12 @@ def loss_curve(
     --------
     loss_curves : many at once, in parallel.
 
+    Notes
+    -----
+    Where an optimal mechanism does not reach ``tol``, the remapped tight-constraints mechanism
+    takes its place if that loses less, and the bound is raised to `partition_bound` if that is
+    higher: a time limit loses time, not the certificate.
+
     Examples
     --------
     >>> import numpy as np
@@ -366,9 +373,17 @@ def _noise(family, prior, loss, distances, epsilon):
 def _optimal_curve(prior, loss, distances, budgets, options):
     positive = budgets[budgets > 0]
     mechanisms = optimal_curve(prior, loss, distances, positive, **options)
-    measured = [mechanism.loss for mechanism in mechanisms]
-    bounds = [mechanism.lower_bound for mechanism in mechanisms]
-    matrices = [mechanism.channel.matrix for mechanism in mechanisms]
+    measured, bounds, matrices = [], [], []
+    for epsilon, mechanism in zip(positive, mechanisms, strict=True):
+        best, bound = mechanism.channel, mechanism.lower_bound
+        if mechanism.gap > options["tol"]:  # stopped by the time limit or by rounding
+            closed_form = _noise("tight+remap", prior, loss, distances, epsilon)
+            best = min((best, closed_form), key=lambda c: c.expected_loss(prior, loss))
+            parts = partition_bound(prior, loss, distances, epsilon, size=_PART)
+            bound = max(bound, min(parts, best.expected_loss(prior, loss)))
+        measured.append(best.expected_loss(prior, loss))
+        bounds.append(min(bound, measured[-1]))
+        matrices.append(best.matrix)
     if len(positive) < len(budgets):
         constants = prior @ loss
         report = int(constants.argmin())

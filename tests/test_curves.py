@@ -129,6 +129,19 @@ def test_a_budget_short_by_rounding_keeps_its_sample(seed, shortfall):
         assert channel.expected_loss(prior, loss) == pytest.approx(curve.losses[2], rel=1e-7)
 
 
+def test_a_time_limit_falls_back_on_closed_forms_and_bounds_from_parts():
+    prior, loss, distances = instance(5, n=40)
+    loss = loss - np.diag(np.diag(loss))
+    limited = loss_curve(prior, loss, distances, [2.0, 8.0], "optimal", tol=1e-6, time_limit=1e-6)
+    closed = loss_curve(prior, loss, distances, [2.0, 8.0], "tight+remap")
+    full = loss_curve(prior, loss, distances, [2.0, 8.0], "optimal", tol=1e-3)
+    assert (limited.losses <= closed.losses).all()
+    assert (limited.lower_bounds <= full.losses).all()
+    for epsilon, bound in zip([2.0, 8.0], limited.lower_bounds, strict=True):
+        assert limited.mechanism(epsilon).privacy_level() <= epsilon
+        assert bound >= partition_bound(prior, loss, distances, epsilon, size=20) * (1 - 1e-9)
+
+
 def test_other_grids():
     prior, loss, distances = instance(4)
     curve = loss_curve(prior, loss, distances, [0.0, 1.0, 2.0], "optimal")
