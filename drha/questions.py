@@ -201,7 +201,10 @@ def argmax_risk(counts, noise: CountNoise, *, seen: str = "released"):
     if seen == "noisy":
         noise = noise.with_convention(SignedRounding() if noise.lattice else Clip())
     elif noise.convention.axes:
-        noise.vanishing(0)  # says that joint conventions need simulation
+        raise InvalidNoise(
+            f"{type(noise.convention).__name__} treats the counts of a cell together, so their "
+            "order has no closed form; use drha.simulated_risk with kind='largest'"
+        )
     fractional = isinstance(noise.convention, Clip) and not noise.lattice
     reach = noise.upper_quantile(NEGLIGIBLE)
     if not fractional and 2.0 * reach > MAX_TERMS:

@@ -41,9 +41,10 @@ def simulated_risk(
     draws : int
         Number of releases, at least 2.
     rng : numpy.random.Generator
-    kind : {"exact", "refined"}
+    kind : {"exact", "refined", "largest"}
         As in :func:`drha.local_risk`: the cell counts as a whole, or by the share of its records
-        whose value is disclosed.
+        whose value is disclosed. ``"largest"``: the share of its records whose level has the
+        largest released count, as in :func:`drha.argmax_risk`.
     progress : bool, default False
         Show a progress bar.
 
@@ -67,7 +68,8 @@ def simulated_risk(
     Notes
     -----
     A release discloses a cell when exactly one level is not released as 0 and its true count is
-    positive. Memory is constant in the number of draws.
+    positive; among several largest counts the attacker tosses a fair coin, whose expectation is
+    taken. Memory is constant in the number of draws.
 
     Examples
     --------
@@ -78,8 +80,8 @@ def simulated_risk(
     >>> bool(abs(risk.value - 0.705) < 0.02), bool(risk.standard_error < 0.005)
     (True, True)
     """
-    if kind not in ("exact", "refined"):
-        raise DrhaError(f"kind {kind!r} is unknown; choose one of ['exact', 'refined']")
+    if kind not in ("exact", "refined", "largest"):
+        raise DrhaError(f"kind {kind!r} is unknown; choose one of exact, refined, largest")
     if not isinstance(noise, CountNoise):
         raise InvalidNoise(
             f"noise must be a count mechanism such as drha.laplace(1.0), not {noise!r}"
@@ -90,15 +92,15 @@ def simulated_risk(
     table = cells.reshape(-1, cells.shape[-1])
     share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     weight = (table > 0).astype(float) if kind == "exact" else share
+    won = _largest if kind == "largest" else _alone
 
     total, squares = np.zeros((2, len(table)))
     at_once = max(1, BLOCK // max(table.size, 1))
     starts = range(0, draws, at_once)
     for start in tqdm(starts, desc="releases", unit="block", disable=not progress):
         block = min(at_once, draws - start)
-        released = noise.release(np.broadcast_to(table, (block, *table.shape)), rng) != 0
-        alone = released & (released.sum(axis=-1, keepdims=True) == 1)
-        disclosed = (alone * weight).sum(axis=-1)  # one term of the sum at most
+        released = noise.release(np.broadcast_to(table, (block, *table.shape)), rng)
+        disclosed = (won(released) * weight).sum(axis=-1)
         total += disclosed.sum(axis=0)
         squares += np.square(disclosed).sum(axis=0)
     value = total / draws
@@ -106,3 +108,15 @@ def simulated_risk(
     shape = cells.shape[:-1]
     error = np.sqrt(variance / draws)
     return Estimate(value.reshape(shape)[()], error.reshape(shape)[()])
+
+
+def _alone(released: np.ndarray) -> np.ndarray:
+    """Mark the level that alone is not zero, cell by cell."""
+    positive = released != 0
+    return positive & (positive.sum(axis=-1, keepdims=True) == 1)
+
+
+def _largest(released: np.ndarray) -> np.ndarray:
+    """Divide one among the levels with the largest count, cell by cell."""
+    top = released == released.max(axis=-1, keepdims=True)
+    return top / top.sum(axis=-1, keepdims=True)
