@@ -1,6 +1,6 @@
 """Heterogeneous mechanism design for multi-attribute metric differential privacy."""
 
-from dephdp import datasets
+from dephdp import baselines, datasets
 from dephdp.adequacy import mse_likeness, prefer_optimal, radial_fit, relative_gain
 from dephdp.allocation import (
     Allocation,
@@ -68,6 +68,7 @@ __all__ = [
     "Surrogate",
     "allocate_budget",
     "allocate_by_product_rule",
+    "baselines",
     "bayes_actions",
     "bayes_remap",
     "certify",
