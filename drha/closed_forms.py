@@ -13,15 +13,18 @@ values of the generating function.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
-from scipy.special import hyp2f1, poch
+from scipy.special import gammaln, hyp2f1, poch
 
 from drha.conventions import RoundAndClip
 from drha.errors import InvalidModel
 from drha.noise import CountNoise, Geometric, Laplace
-from drha.sizes import CellSizes, NegativeBinomial
+from drha.sizes import LONG, CellSizes, NegativeBinomial, trapezoids
+
+MAX_TERMS = 1 << 17  # counts beyond, in a series of vanishing probabilities, are left out
 
 
 def poisson_risk(rates, noise: CountNoise):
@@ -245,6 +248,99 @@ def geometric_shrinkage(n, alpha, noise: Geometric, kind: str = "exact"):
     return terms.sum(axis=-1) * (1.0 + a) ** -len(alpha)
 
 
+def dirichlet_marginal(sizes: CellSizes, alpha, noise: CountNoise):
+    """Exact marginal shrinkage risk as an integral over one variable, for sizes with a long tail.
+
+    Parameters
+    ----------
+    sizes : CellSizes
+    alpha : ndarray of float, shape (levels,)
+    noise : CountNoise
+
+    Returns
+    -------
+    float, or None
+        Averaged over cells with records; None unless the sizes are negative binomial with
+        r < alpha_0 - 0.05, the sum of alpha, and alpha_0 <= 1000.
+
+    Notes
+    -----
+    Sizes that are negative binomial with parameters alpha_0 and 1 - t would make the counts
+    independent (:func:`negative_binomial_dirichlet`). For x distributed as Beta(r, alpha_0 - r),
+    E x^n is the ratio of the rising factorials (r)_n / (alpha_0)_n, so sizes with parameters r and
+    q are a mixture of those over t = (1 - q) x, with weights proportional to (1 - t)^-alpha_0. The
+    integral is taken over log(x / (1 - x)) by the trapezoidal rule, as for the marginal risk.
+    """
+    alpha = np.asarray(alpha, dtype=float)
+    if not isinstance(sizes, NegativeBinomial) or alpha.sum() > 1000.0:
+        return None
+    total, r, q = float(alpha.sum()), sizes.r, sizes.q
+    if r > total - 0.05:
+        return None
+
+    def log_success(y):
+        """Logarithm of 1 - t = (1 + q x / (1 - x)) / (1 + x / (1 - x))."""
+        return np.logaddexp(0.0, y + np.log(q)) - np.logaddexp(0.0, y)
+
+    def log_weight(y):
+        log_x, log_rest = -np.logaddexp(0.0, -y), -np.logaddexp(0.0, y)
+        return r * log_x + (total - r) * log_rest - total * log_success(y)
+
+    def log_filled(y):
+        return log_weight(y) + np.log(-np.expm1(total * log_success(y)))
+
+    def risk(odds):
+        failure = (1.0 - q) * odds / (1.0 + odds)
+        return _sole_survivor(*negative_binomial_averages(alpha, failure, noise))
+
+    low, high = -LONG / (r + 1.0) - 5.0, LONG / (total - r) - np.log(q) + 5.0
+    return float(trapezoids(risk, log_weight, log_filled, low, high, 0.2))
+
+
+def negative_binomial_averages(shapes, t: float, noise: CountNoise):
+    """Averages of the vanishing function over negative binomial counts.
+
+    Parameters
+    ----------
+    shapes : ndarray of float
+        Shape of each count.
+    t : float
+        One less their common success probability, between 0 and 1.
+    noise : CountNoise
+
+    Returns
+    -------
+    vanish, survive : ndarray of float, the shape of ``shapes``
+        E u(c) and E s(c) 1(c >= 1).
+    """
+    log_none = shapes * np.log1p(-t)
+    if isinstance(noise, Laplace) and noise.convention == RoundAndClip():
+        a, half = np.exp(-1.0 / noise.scale), 0.5 / noise.scale
+        with np.errstate(divide="ignore"):  # b in logarithms, for b alone may overflow
+            grown = np.log(np.expm1(-shapes * np.log1p(-a * t)))
+        gone = 0.5 * np.exp(half + log_none + grown)
+    else:
+        gone = _negative_binomial_series(shapes, t, log_none, noise)
+    return np.exp(log_none) * noise.vanishing(0) + gone, -np.expm1(log_none) - gone
+
+
+def _negative_binomial_series(shapes, t: float, log_none, noise: CountNoise):
+    """E u(c) 1(c >= 1), summed from the mode outwards."""
+    from drha.kernels import negative_binomial_series
+
+    mode = np.floor(np.maximum(shapes - 1.0, 0.0) * t / (1.0 - t))
+    start = np.clip(mode, 1, MAX_TERMS // 2).astype(np.int64)
+    log_first = gammaln(start + shapes) - gammaln(shapes) - gammaln(start + 1.0)
+    first = np.exp(log_first + start * np.log(t) + log_none)
+    return negative_binomial_series(shapes, t, start, first, _vanishing_table(noise))
+
+
+@lru_cache(maxsize=2)
+def _vanishing_table(noise: CountNoise) -> np.ndarray:
+    """u(c) for c = 0, 1, ... as far as series are summed; an integral asks for it many times."""
+    return noise.vanishing(np.arange(MAX_TERMS))
+
+
 def negative_binomial_dirichlet(sizes: NegativeBinomial, alpha, noise: CountNoise) -> float:
     """Exact marginal shrinkage risk when r is the sum of alpha, for any mechanism.
 
@@ -276,12 +372,5 @@ def negative_binomial_dirichlet(sizes: NegativeBinomial, alpha, noise: CountNois
             f"the counts are independent only when alpha adds up to r = {sizes.r}, not "
             f"{alpha.sum()}; use drha.marginal_shrinkage_risk"
         )
-    none, one = 1.0, 0.0
-    c = np.arange(sizes.largest() + 1)
-    for share in alpha:
-        probability = NegativeBinomial(float(share), sizes.q).pmf(c)
-        vanish = probability @ noise.vanishing(c)
-        survive = probability[1:] @ noise.survival(c[1:])
-        one = one * vanish + none * survive
-        none = none * vanish
-    return float(one / sizes.probability_filled)
+    risk = _sole_survivor(*negative_binomial_averages(alpha, 1.0 - sizes.q, noise))
+    return float(risk / sizes.probability_filled)

@@ -178,3 +178,41 @@ def poisson_series(rates, vanish, survive):
         seen[i] /= total
         more[i] /= total
     return gone, seen, more
+
+
+@numba.njit(cache=True, nogil=True)
+def negative_binomial_series(shapes, t, start, first, vanish):
+    """E u(c) 1(c >= 1) over negative binomial counts, Pr(c + 1) / Pr(c) = (c + shape) t / (c + 1).
+
+    Parameters
+    ----------
+    shapes : ndarray, shape (m,)
+    t : float
+        One less the success probability.
+    start : ndarray of int64, shape (m,)
+        Counts from which the series are followed outwards, at least 1.
+    first : ndarray, shape (m,)
+        Probabilities of these counts.
+    vanish : ndarray
+        u(c), non-increasing; the series end with it at the latest.
+
+    Returns
+    -------
+    ndarray, shape (m,)
+    """
+    result = np.zeros(len(shapes))
+    for k in range(len(shapes)):
+        w, total = first[k], 0.0
+        for c in range(start[k], len(vanish)):
+            term = w * vanish[c]
+            total += term
+            step = (c + shapes[k]) * t / (c + 1)
+            if step < 1.0 and term < 1e-20 * (1.0 - step) * total:
+                break
+            w *= step
+        w = first[k]
+        for c in range(start[k] - 1, 0, -1):
+            w *= (c + 1) / ((c + shapes[k]) * t)
+            total += w * vanish[c]
+        result[k] = total
+    return result

@@ -226,6 +226,12 @@ def marginal_shrinkage_risk(
     InvalidCounts, InvalidModel, InvalidNoise, DrhaError
         As :func:`marginal_risk`.
 
+    Notes
+    -----
+    Sizes are summed one by one. Where they reach beyond 1,000, the exact risk for one alpha and
+    negative binomial sizes with r below the sum of alpha is an integral over one variable instead
+    (:func:`drha.closed_forms.dirichlet_marginal`).
+
     Examples
     --------
     >>> import drha
@@ -233,6 +239,12 @@ def marginal_shrinkage_risk(
     np.float64(0.4993)
     """
     alpha = check_alpha(alpha)
+    check_sizes(sizes)
+    check_noise(noise)
+    if kind == "exact" and alpha.ndim == 1 and sizes.largest() > SHORT:
+        risk = closed_forms.dirichlet_marginal(sizes, alpha, noise)
+        if risk is not None:
+            return _scaling(zeros, sizes, literal=False) * np.float64(risk)
     return _marginal(sizes, alpha, noise, kind, zeros, _dirichlet_rule, _log_dirichlet_h)
 
 

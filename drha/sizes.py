@@ -245,7 +245,7 @@ class NegativeBinomial(CellSizes):
         def log_filled(y):
             return log_weight(y) + np.log(-np.expm1(-np.exp(y)))
 
-        return _trapezoids(risk, log_weight, log_filled, *self._range())
+        return trapezoids(risk, log_weight, log_filled, *self._range())
 
     def average_per_record(self, risk):
         """Integrate on a logarithmic axis too, with weight E exp(t - mean) 1(mean > t)."""
@@ -257,7 +257,7 @@ class NegativeBinomial(CellSizes):
             inner = (self.r - 1.0) * np.log(mean) - beyond / (1.0 - self.q) + step
             return y - np.exp(y) / self._scale + logsumexp(inner, axis=1)
 
-        return _trapezoids(risk, log_weight, log_weight, *self._range())
+        return trapezoids(risk, log_weight, log_weight, *self._range())
 
     def _range(self) -> tuple[float, float, float]:
         """Lowest and highest log mean that can matter, and a first step between them."""
@@ -327,7 +327,7 @@ def negative_binomial(r: float, q: float) -> NegativeBinomial:
     return NegativeBinomial(_within("r", r, 1e-9, 1e9), _within("q", q, 1e-9, 1.0 - 1e-9))
 
 
-def _trapezoids(risk, log_weight, log_filled, low: float, high: float, step: float):
+def trapezoids(risk, log_weight, log_filled, low: float, high: float, step: float):
     """Average of risk(exp(y)) with weights over the average of what is filled, to rounding.
 
     The step is halved, keeping the sums so far, until the average no longer changes.

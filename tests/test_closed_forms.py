@@ -137,6 +137,37 @@ def test_negative_binomial_sizes_with_a_matching_dirichlet_prior(noise, q):
         closed_forms.negative_binomial_dirichlet(drha.negative_binomial(2.0, q), ALPHA, noise)
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "r", "q"), [(0.01, 1.4, 0.4), (0.7, 0.2, 0.05), (12.0, 1e-9, 0.1), (0.7, 2.9, 0.3)]
+)
+def test_marginal_shrinkage_as_an_integral(epsilon, r, q):
+    sizes = drha.negative_binomial(r, q)
+    n = np.arange(1, sizes.largest() + 1)
+    for noise in (
+        drha.laplace(epsilon),
+        drha.geometric(epsilon),
+        drha.gaussian(epsilon, delta=1e-5),
+    ):
+        summed = sizes.truncated_pmf(n) @ drha.shrinkage_risk(n, ALPHA, noise)
+        value = closed_forms.dirichlet_marginal(sizes, ALPHA, noise)
+        assert value == pytest.approx(summed, rel=1e-11)
+    assert closed_forms.dirichlet_marginal(drha.negative_binomial(3.6, q), ALPHA, noise) is None
+    assert closed_forms.dirichlet_marginal(drha.poisson(3.0), ALPHA, noise) is None
+
+
+def test_marginal_shrinkage_of_sizes_with_long_tails():
+    """As fitted to a coarse table: sizes beyond 100,000, where the sum would take minutes."""
+    sizes, alpha = drha.negative_binomial(0.2166, 3.2856e-4), np.array([4.6, 0.9])
+    n = np.arange(1, 2001)
+    for noise in (drha.laplace(0.5), drha.gaussian(sigma=4.0)):
+        risk = drha.marginal_shrinkage_risk(sizes, alpha, noise)
+        head = sizes.truncated_pmf(n)
+        below = head @ drha.shrinkage_risk(n, alpha, noise)
+        rest = 1.0 - head.sum()
+        last = drha.shrinkage_risk(2000, alpha, noise)
+        assert below < risk < below + rest * last * 1.01
+
+
 def test_paper_expression_for_poisson_sizes():
     """Equation 16 summed over Poisson sizes by hand, from exponentials only."""
     for epsilon, mean in ((0.3, 2.0), (1.0, 0.5), (2.0, 7.0)):
