@@ -9,8 +9,6 @@ homogeneous release either: she can always guess the largest count.
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 from drha.conventions import Clip, SignedRounding
@@ -20,7 +18,8 @@ from drha.noise import CountNoise
 from drha.risk import check_noise, local_risk
 
 NEGLIGIBLE = 1e-18  # probability that the arg-max sums leave out
-MAX_TERMS = 1 << 24  # of one such sum
+MAX_TERMS = 1 << 20  # of one such sum
+BLOCK = 1 << 14  # terms of several sums handled at once
 
 
 def positive_predictive_value(counts, noise: CountNoise, kind: str = "refined"):
@@ -164,7 +163,7 @@ def argmax_risk(counts, noise: CountNoise, *, seen: str = "released"):
         If a count is not whole and non-negative.
     InvalidNoise
         If ``noise`` is not a count mechanism, its convention treats counts jointly, or the noise
-        is so wide that a sum would have more than 2^24 terms.
+        is so wide that a sum would have more than 2^20 terms.
     DrhaError
         If ``seen`` is unknown.
 
@@ -218,34 +217,34 @@ def argmax_risk(counts, noise: CountNoise, *, seen: str = "released"):
     if fractional:
         values = [_largest_fraction(row, noise, reach, clipped=seen == "released") for row in rows]
     else:
-        values = [_largest_whole(row, noise, reach) for row in rows]
+        at_once = max(1, BLOCK // (2 * int(reach) + 4))
+        starts = range(0, len(rows), at_once)
+        blocks = [_largest_whole(rows[i : i + at_once], noise, int(reach)) for i in starts]
+        values = np.concatenate([np.zeros(0), *blocks])
     return np.array(values, dtype=float)[where.ravel()].reshape(cells.shape[:-1])[()]
 
 
-def _largest_whole(row: np.ndarray, noise: CountNoise, reach: float) -> float:
-    """Share of the records with the largest count, where whole numbers are released."""
-    if not row.any():
-        return 0.0
-    low = int(row[-1] - reach) - 1  # the largest noisy count is hardly ever below
-    high = int(row[-1] + reach) + 2
+def _largest_whole(rows: np.ndarray, noise: CountNoise, reach: int) -> np.ndarray:
+    """Share of each row's records with the largest count, where whole numbers are released.
+
+    The largest noisy count is hardly ever further than ``reach`` from the largest true one.
+    """
+    values = rows[:, -1:] + np.arange(-reach - 1, reach + 2)
     if isinstance(noise.convention, SignedRounding):
-        edges = np.arange(low, high) + 0.5
+        edges = values + 0.5
     else:
-        values = np.append(0, np.arange(max(low, 1), max(high, 2)))
+        values = np.maximum(np.insert(values, 0, 0, axis=1), 0)  # a value twice has no mass
         edges = noise.convention.edge(noise, values)
-    at_most = noise.cdf(edges[:, None] - row)
-    below = np.vstack([np.zeros(len(row)), at_most[:-1]])
-    return _share_of_largest(row, below, at_most - below)
-
-
-def _share_of_largest(row: np.ndarray, below: np.ndarray, mass: np.ndarray) -> float:
-    """Share the records by Pr(largest), ties broken evenly, from Pr(< x) and Pr(= x) by level."""
-    nodes, weights = np.polynomial.legendre.leggauss((len(row) + 1) // 2)
-    total = 0.0
+    nodes, weights = np.polynomial.legendre.leggauss((rows.shape[1] + 1) // 2)
+    levels = []
+    for count in rows.T:
+        at_most = noise.cdf(edges - count[:, None])
+        below = np.insert(at_most[:, :-1], 0, 0.0, axis=1)
+        levels.append((count[:, None], below, at_most - below))
+    right = np.zeros(edges.shape)
     for node, weight in zip(0.5 * (nodes + 1.0), 0.5 * weights, strict=True):
-        others = _products_of_others(below + node * mass)
-        total += weight * float(((mass * others).sum(axis=0) * row).sum())
-    return total / float(row.sum())
+        right += weight * _winning((n, mass, below + node * mass) for n, below, mass in levels)
+    return right.sum(axis=1) / np.maximum(rows.sum(axis=1), 1)
 
 
 def _largest_fraction(row: np.ndarray, noise: CountNoise, reach: float, *, clipped: bool) -> float:
@@ -254,29 +253,27 @@ def _largest_fraction(row: np.ndarray, noise: CountNoise, reach: float, *, clipp
         return 0.0
     start = max(0.0, row[-1] - reach) if clipped else row[-1] - reach
     kinks = np.unique(np.clip(row, start, None))
-    steps = np.geomspace(1e-3, 1.0, 24) * reach  # panels grow away from the kinks
+    steps = np.geomspace(1e-3, 1.0, 12) * reach  # panels grow away from the kinks
     points = np.concatenate([kinks, *(kinks + sign * step for step in steps for sign in (-1, 1))])
     points = points[(points > start) & (points < row[-1] + reach)]
     points = np.unique(np.append(points, (start, row[-1] + reach)))
     nodes, weights = np.polynomial.legendre.leggauss(16)
     half = 0.5 * np.diff(points)[:, None]
-    x = (points[:-1, None] + half * (nodes + 1.0)).ravel()
-    weight = (half * weights).ravel()
-    others = _products_of_others(noise.cdf(x[:, None] - row))
-    chosen = weight @ (noise.density(x[:, None] - row) * others)
-    share = float(chosen @ row) / float(row.sum())
+    x = points[:-1, None] + half * (nodes + 1.0)
+    right = _winning((n, noise.density(x - n), noise.cdf(x - n)) for n in row)
+    share = float((half * weights * right).sum()) / float(row.sum())
     if clipped:  # nothing positive: a coin with K faces
         share += float(noise.cdf(-row).prod()) / len(row)
     return share
 
 
-def _products_of_others(factors: np.ndarray) -> np.ndarray:
-    """For each column, the product of the other columns, without division."""
-    columns = factors.T
-    before = itertools.accumulate(columns, np.multiply, initial=np.ones(len(factors)))
-    after = itertools.accumulate(columns[::-1], np.multiply, initial=np.ones(len(factors)))
-    pairs = zip(list(before)[:-1], list(after)[-2::-1], strict=True)
-    return np.array([left * right for left, right in pairs]).T
+def _winning(levels) -> np.ndarray:
+    """Sum over k of n_k p_k times the product of G_j over j != k, from triples (n_k, p_k, G_k)."""
+    none, one = 1.0, 0.0
+    for n, mass, below in levels:
+        one = one * below + none * (n * mass)
+        none = none * below
+    return one
 
 
 def _check_kind(kind: str) -> None:
