@@ -337,7 +337,9 @@ def partition_bound(prior, loss, distances, epsilon, *, size=20, tol=1e-2):
     A mechanism private on all states is private on each part, so its loss is at least the sum of
     the parts' optimal losses, weighted by their probabilities. Within a part, an output whose loss
     another one undercuts in every state can be replaced by that one, which leaves few outputs.
-    States are halved between two far apart, again and again, so that a part holds near states.
+    Two partitions are tried. States are halved between two far apart, again and again, so that a
+    part holds near states, whose constraints are the tight ones; and near states are dealt out to
+    different parts, so that no one report suits a part. The higher bound is returned.
     """
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
         raise DephdpError(f"the size of a part must be a positive integer, got {size!r}")
@@ -345,8 +347,17 @@ def partition_bound(prior, loss, distances, epsilon, *, size=20, tol=1e-2):
     prior = check_prior(prior, len(distances))
     outputs = np.shape(loss)[1] if np.ndim(loss) == 2 else len(distances)
     loss = check_loss(loss, (len(distances), outputs))
+    near = _parts(distances, size)
+    order = np.concatenate(near)
+    dealt = [np.sort(order[k :: len(near)]) for k in range(len(near))]
+    partitions = (near, dealt) if len(near) > 1 else (near,)
+    return max(_sum_of_parts(prior, loss, distances, epsilon, parts, tol) for parts in partitions)
+
+
+def _sum_of_parts(prior, loss, distances, epsilon, parts, tol):
+    """Sum the lower bounds of the parts, weighted by their probabilities."""
     total = []
-    for part in _parts(distances, size):
+    for part in parts:
         weight = prior[part].sum()
         if weight == 0:
             continue

@@ -193,10 +193,14 @@ def test_the_partition_bound_agrees_with_linear_programs_of_the_parts():
     prior, loss, distances = instance(7, n=12)
     loss = np.concatenate([loss, loss[:, :3] + 0.1], axis=1)  # three dominated outputs
     bound = partition_bound(prior, loss, distances, 1.0, size=3, tol=1e-8)
-    labels = np.empty(12, dtype=int)
-    for k, part in enumerate(_parts(distances, 3)):
-        labels[part] = k
-    expected = cluster_bound(Problem(prior, loss, distances, 1.0), labels)
+    near = _parts(distances, 3)
+    order = np.concatenate(near)
+    problem, expected = Problem(prior, loss, distances, 1.0), []
+    for position in (np.repeat(range(len(near)), [len(part) for part in near]), np.arange(12)):
+        labels = np.empty(12, dtype=int)
+        labels[order] = position % len(near)  # near states together, or dealt out
+        expected.append(cluster_bound(problem, labels))
+    expected = max(expected)
     assert bound == pytest.approx(expected, rel=1e-6)
 
 
