@@ -273,9 +273,9 @@ def quadratic_diagnostic(record_losses, group_losses):
 
     Notes
     -----
-    Coefficients that the pairs do not determine (a loss that takes two values only determines no
-    square beside its linear term) are those of least norm, after every column is scaled to unit
-    length. The size of a coefficient depends on the unit of the losses; compare the two shares.
+    A term that earlier ones determine on these pairs has the coefficient zero, in the order
+    constant, linear, interactions, squares: the square of a loss that takes two values only is
+    such a term. The size of a coefficient depends on the unit of the losses; compare the shares.
     """
     c, x = _check_pairs(record_losses, group_losses)
     count = x.shape[1]
@@ -331,9 +331,19 @@ def _nonnegative_fit(c, x):
 
 
 def _least_squares(design, c):
+    """Least squares on the columns that are no combination of earlier ones; zero elsewhere."""
     scale = np.linalg.norm(design, axis=0)
-    scale = np.where(scale > 0, scale, 1.0)
-    return np.linalg.lstsq(design / scale, c, rcond=1e-10)[0] / scale
+    columns = design / np.where(scale > 0, scale, 1.0)
+    basis, kept = np.empty((len(c), 0)), []
+    for k, column in enumerate(columns.T):
+        new = column - basis @ (basis.T @ column)
+        new -= basis @ (basis.T @ new)  # once more, against rounding
+        if np.linalg.norm(new) > 1e-9:
+            kept.append(k)
+            basis = np.column_stack([basis, new / np.linalg.norm(new)])
+    solution = np.zeros(design.shape[1])
+    solution[kept] = np.linalg.lstsq(columns[:, kept], c)[0] / scale[kept]
+    return solution
 
 
 def _check_pairs(record_losses, group_losses):

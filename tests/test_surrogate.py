@@ -82,7 +82,9 @@ def test_an_additive_loss_is_recovered_exactly():
     quadratic = quadratic_diagnostic(pairs.record_losses, pairs.group_losses)
     assert quadratic.linear_r_squared == pytest.approx(1)
     assert quadratic.r_squared == pytest.approx(1)
-    assert not np.tril(quadratic.interactions).any()
+    np.testing.assert_allclose(quadratic.linear, 1)
+    np.testing.assert_allclose(quadratic.interactions, 0, atol=1e-9)
+    np.testing.assert_allclose(quadratic.squares, 0, atol=1e-9)
 
 
 def test_pairs_hold_the_losses_they_name():
@@ -152,6 +154,8 @@ def test_parity_makes_the_coefficients_what_the_pairs_are(chance):
     quadratic = quadratic_diagnostic(pairs.record_losses, pairs.group_losses)
     assert quadratic.r_squared == pytest.approx(1)
     assert quadratic.interactions[0, 1] == pytest.approx(-2)
+    np.testing.assert_allclose(quadratic.linear, 1)
+    assert not quadratic.squares.any()  # the square of a loss in {0, 1} is the loss itself
 
 
 def test_the_quadratic_diagnostic_recovers_a_quadratic():
