@@ -30,7 +30,7 @@ from drha.noise import CountNoise, discrete_gaussian, gaussian, geometric, lapla
 from drha.questions import argmax_risk, excess_risk, positive_predictive_value
 from drha.risk import homogeneous_risk, local_risk, scenario_8_expression
 from drha.scenarios import Scenario, scenario_probabilities
-from drha.several import Homogeneity, SensitiveTables
+from drha.several import Homogeneity, SensitiveTables, joint_risk
 from drha.simulation import Estimate, simulated_risk
 from drha.sizes import CellSizes, negative_binomial, poisson
 from drha.table import FrequencyTable
@@ -78,6 +78,7 @@ __all__ = [
     "geometric",
     "homogeneous_risk",
     "homogeneous_sandwich",
+    "joint_risk",
     "laplace",
     "local_risk",
     "marginal_risk",

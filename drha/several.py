@@ -1,8 +1,9 @@
 """Several sensitive attributes: which cells are homogeneous in some or all, and joint disclosure.
 
 With q >= 2 sensitive attributes a cell of the quasi-identifiers is homogeneous or heterogeneous in
-each of them. Each attribute has a frequency table of its own over the same cells, sanitised with
-noise of its own.
+each of them. Either each attribute has a frequency table of its own over the same cells, sanitised
+with noise of its own (:class:`SensitiveTables`), or one table crosses all of them
+(:func:`joint_risk`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from drha.errors import InvalidNoise, InvalidTable
+from drha.counts import check_counts
+from drha.errors import DrhaError, InvalidCounts, InvalidNoise, InvalidTable
 from drha.noise import CountNoise
-from drha.risk import local_risk
+from drha.risk import check_noise, local_risk
 from drha.table import FrequencyTable
 
 if TYPE_CHECKING:
@@ -29,6 +31,72 @@ class Homogeneity(enum.IntEnum):
     COMPLETELY_HETEROGENEOUS = 0
     PARTIALLY_HOMOGENEOUS = 1
     COMPLETELY_HOMOGENEOUS = 2
+
+
+def joint_risk(counts, noise: CountNoise, attribute: int, kind: str = "exact"):
+    """Local risk in one attribute, when one table crosses several sensitive attributes.
+
+    Parameters
+    ----------
+    counts : array_like of int, shape (cells, levels of attribute 0, levels of attribute 1, ...)
+        Records of each cell by all sensitive attributes at once.
+    noise : CountNoise
+        The mechanism that sanitises every count of the table.
+    attribute : int
+        Which attribute the adversary is after, from 0.
+    kind : {"exact", "refined"}
+        As in :func:`drha.local_risk`.
+
+    Returns
+    -------
+    ndarray of float, shape (cells,)
+
+    Raises
+    ------
+    InvalidCounts
+        If a count is not whole and non-negative, or the array has fewer than three axes.
+    InvalidTable
+        If there is no such attribute.
+    InvalidNoise
+        If ``noise`` is not a count mechanism.
+    DrhaError
+        If ``kind`` is unknown.
+
+    Notes
+    -----
+    A level g of the attribute is seen unless all counts of its slice vanish, which has probability
+    U_g, the product of their vanishing probabilities. The adversary learns the attribute when
+    exactly one level is seen; she is right about the n_g records that have it:
+
+        T = sum over g with n_g > 0 of         (1 - U_g) product over h != g of U_h,
+        R = sum over g              of (n_g/n) (1 - U_g) product over h != g of U_h.
+
+    With one sensitive attribute this is :func:`drha.local_risk`.
+    """
+    check_noise(noise)
+    if kind not in ("exact", "refined"):
+        raise DrhaError(f"kind {kind!r} is unknown; choose 'exact' or 'refined'")
+    counts = check_counts(counts)
+    if counts.ndim < 3 or 0 in counts.shape[1:]:
+        raise InvalidCounts(
+            f"counts of shape {counts.shape} cross fewer than two attributes; "
+            "pass (cells, levels, levels, ...), or use drha.local_risk"
+        )
+    if not 0 <= attribute < counts.ndim - 1:
+        raise InvalidTable(f"attribute {attribute!r} is not one of 0, ..., {counts.ndim - 2}")
+    slices = np.moveaxis(counts, attribute + 1, 1).reshape(
+        len(counts), counts.shape[attribute + 1], -1
+    )
+    log_gone = noise.log_vanishing(slices).sum(axis=2)
+    records = slices.sum(axis=2)
+    collect = np.where(records > 0, -np.expm1(log_gone), 0.0)
+    if kind == "refined":
+        collect *= records / np.maximum(records.sum(axis=1, keepdims=True), 1)
+    none, one = np.ones(len(counts)), np.zeros(len(counts))
+    for gone, kept in zip(np.exp(log_gone).T, collect.T, strict=True):
+        one = one * gone + none * kept
+        none = none * gone
+    return one
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -185,6 +185,50 @@ def test_three_attributes_and_declared_levels(frame):
         np.testing.assert_allclose(number[:, j], total, rtol=1e-12)
 
 
+@MECHANISMS
+@pytest.mark.parametrize("shape", [(2, 3), (3, 2), (2, 2, 2), (1, 4)])
+def test_joint_table_equals_enumeration_of_zero_patterns(noise, shape):
+    rng = np.random.default_rng(len(shape))
+    cells = rng.poisson(0.7, (12, *shape))
+    cells[0] = 0
+    for attribute, levels in enumerate(shape):
+        exact, refined = np.zeros(12), np.zeros(12)
+        for i, counts in enumerate(cells):
+            u = noise.vanishing(counts)
+            others = tuple(axis for axis in range(len(shape)) if axis != attribute)
+            records = counts.sum(axis=others)
+            for pattern in itertools.product([False, True], repeat=counts.size):
+                survives = np.reshape(pattern, shape)
+                seen = survives.any(axis=others)
+                if seen.sum() == 1 and records[seen][0] > 0:
+                    chance = np.prod(np.where(survives, 1 - u, u))
+                    exact[i] += chance
+                    refined[i] += chance * records[seen][0] / records.sum()
+        assert levels == len(records)
+        ours = drha.joint_risk(cells, noise, attribute)
+        np.testing.assert_allclose(ours, exact, rtol=1e-12, atol=1e-15)
+        ours = drha.joint_risk(cells, noise, attribute, "refined")
+        np.testing.assert_allclose(ours, refined, rtol=1e-12, atol=1e-15)
+    flat = cells.reshape(12, -1, 1)
+    np.testing.assert_allclose(
+        drha.joint_risk(flat, noise, 0), drha.local_risk(flat[..., 0], noise), rtol=1e-12
+    )
+
+
+def test_bad_joint_tables_are_refused():
+    noise = NOISES["laplace"]
+    with pytest.raises(drha.InvalidCounts, match="cross fewer"):
+        drha.joint_risk([[1, 2]], noise, 0)
+    with pytest.raises(drha.InvalidCounts, match="-1"):
+        drha.joint_risk([[[1, -1]]], noise, 0)
+    with pytest.raises(drha.InvalidTable, match="attribute 2"):
+        drha.joint_risk(np.ones((3, 2, 2), int), noise, 2)
+    with pytest.raises(drha.InvalidNoise):
+        drha.joint_risk(np.ones((3, 2, 2), int), 1.0, 0)
+    with pytest.raises(drha.DrhaError, match="kind"):
+        drha.joint_risk(np.ones((3, 2, 2), int), noise, 0, "paper_bound")
+
+
 def test_bad_input_is_refused(frame, table):
     with pytest.raises(drha.InvalidTable, match="FrequencyTable"):
         drha.table_risk(table.counts, NOISES["laplace"])
