@@ -3,12 +3,12 @@
 import numpy as np
 
 from dephdp.errors import InvalidGroup, InvalidTask
-from dephdp.group import GroupProfile
+from dephdp.group import GroupProfile, RowIndex
 
 _CHUNK = 1 << 21  # level codes written down at a time
 
 
-def within_group_loss(task, group, *, unseen="average"):
+def within_group_loss(task, group, *, unseen="average", unseen_contexts=256):
     """Return c_k(y_k | x_k): the mean loss of replacing the group's part of a record.
 
     Parameters
@@ -20,6 +20,9 @@ def within_group_loss(task, group, *, unseen="average"):
     unseen : {"average", "refuse"}, optional
         What the context of a state is that no reference record has: the contexts of all reference
         records, as if the group were independent of the rest, or an error.
+    unseen_contexts : int, optional
+        If there are more reference records, an unseen state takes the contexts of so many of
+        them, evenly spaced among the records in lexicographic order.
 
     Returns
     -------
@@ -33,16 +36,20 @@ def within_group_loss(task, group, *, unseen="average"):
         be refused.
     InvalidLoss
         If the task returns a loss that is negative or not finite.
+    InvalidTask
+        If an option is out of range.
 
     Notes
     -----
     Exact enumeration of Eq. 16-17 of DepHDP: c_k(y_k | x_k) is the average of
     γ(U(x), U(y_k, x_-k)) over the reference records x with the part x_k. All n replacements of a
-    record are evaluated at once: N n losses, and N n more for each unseen state. A task's closed
-    form is used where there is one.
+    record are evaluated at once: N n losses, and at most ``unseen_contexts`` times n more for each
+    unseen state. A task's closed form is used where there is one.
     """
     if unseen not in ("average", "refuse"):
         raise InvalidTask(f"unseen is 'average' or 'refuse', got {unseen!r}")
+    if unseen_contexts < 1:
+        raise InvalidTask(f"unseen_contexts must be positive, got {unseen_contexts!r}")
     states = group.states(task.reference)
     counts = np.bincount(states, minlength=group.size)
     missing = np.flatnonzero(counts == 0)
@@ -58,11 +65,13 @@ def within_group_loss(task, group, *, unseen="average"):
     for rows in _chunks(len(states), group.size * len(task.domain)):
         before = task.reference[rows][:, None]
         np.add.at(total, states[rows], _replaced(task, group, rows, before))
+    if missing.size:
+        spread = _spread_rows(task.reference, unseen_contexts)
+        counts[missing] = len(spread)
     for state in missing:
-        for rows in _chunks(len(states), group.size * len(task.domain)):
-            before = group.plug(task.reference[rows], state)[:, None]
-            total[state] += _replaced(task, group, rows, before).sum(axis=0)
-    counts[missing] = len(states)
+        for part in _chunks(len(spread), group.size * len(task.domain)):
+            before = group.plug(task.reference[spread[part]], state)[:, None]
+            total[state] += _replaced(task, group, spread[part], before).sum(axis=0)
     return total / counts[:, None]
 
 
@@ -86,7 +95,7 @@ def sampled_loss(task, group, before, after, *, contexts=64, rng):
     Returns
     -------
     losses, standard_errors : ndarray, shape (m,)
-        Unbiased for the average that :func:`within_group_loss` computes.
+        Unbiased for the average that :func:`within_group_loss` computes from all records.
 
     Raises
     ------
@@ -183,6 +192,14 @@ def profile_group(task, group, p=2, weights=None, prior="empirical", *, unseen="
 def _replaced(task, group, rows, before):
     """Losses of replacing the group's part of each record by every state, (rows, n)."""
     return task.losses(rows[:, None], before, group.plug(before, np.arange(group.size)))
+
+
+def _spread_rows(reference, count):
+    """Rows evenly spaced among the sorted records: a sample that no order of the table moves."""
+    order = np.argsort(RowIndex(reference).inverse, kind="stable")
+    if count >= len(order):
+        return order
+    return order[((np.arange(count) + 0.5) * len(order) / count).astype(int)]
 
 
 def _chunks(count, width):

@@ -108,6 +108,23 @@ def test_sampled_losses_are_unbiased_with_their_standard_errors():
     assert 0.6 < z.std() < 1.4
 
 
+def test_unseen_states_take_evenly_spaced_contexts_of_a_large_table():
+    rng = np.random.default_rng(9)
+    reference = draw(rng, 700)
+    reference = reference[reference[:, 1] < 3]  # b = 3 is never seen
+    group = Group.full(DOMAIN, ["b"])
+    task = parity_of_a_times_b(reference)
+    every = within_group_loss(task, group, unseen_contexts=10**6)
+    thinned = within_group_loss(task, group)
+    np.testing.assert_array_equal(thinned[:3], every[:3])
+    np.testing.assert_allclose(thinned[3], every[3], rtol=0.02)  # a tenth of the plain error
+    assert not np.array_equal(thinned[3], every[3])
+    shuffled = parity_of_a_times_b(rng.permutation(reference))
+    np.testing.assert_allclose(within_group_loss(shuffled, group), thinned, rtol=1e-12)
+    with pytest.raises(InvalidTask, match="unseen_contexts"):
+        within_group_loss(task, group, unseen_contexts=0)
+
+
 def test_sampled_pairs_are_uniform_over_different_states():
     group = Group.full(DOMAIN, ["a"])
     before, after = sample_pairs(group, 6000, np.random.default_rng(4))
