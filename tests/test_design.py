@@ -30,6 +30,7 @@ from dephdp.archive import alias_tables, induced_matrix
 from dephdp.errors import (
     CertificationError,
     DephdpError,
+    InvalidBudget,
     InvalidDomain,
     InvalidGroup,
     InvalidLoss,
@@ -330,7 +331,27 @@ def test_degenerate_tables():
     assert DepHDP(2.0).fit(single, rng=np.random.default_rng(0)).certificate_.holds
 
 
-def test_a_million_records(tmp_path):
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 50.0])
+def test_extreme_budgets(epsilon):
+    frame = people(100)
+    design = DepHDP(epsilon, points=11).fit(frame, rng=np.random.default_rng(0))
+    assert design.certificate_.holds
+    never = DepHDP(epsilon, points=11, select="never", noise="exponential")
+    assert design.loss_ <= never.fit(frame, rng=np.random.default_rng(0)).loss_ * (1 + 1e-6)
+
+
+def test_budgets_and_exponents_out_of_range():
+    for epsilon in (0, -1, np.nan, np.inf, "much"):
+        with pytest.raises(InvalidBudget):
+            DepHDP(epsilon)
+    for p in (0.5, 0, np.nan):
+        with pytest.raises(InvalidBudget):
+            DepHDP(1.0, p)
+    with pytest.raises(InvalidBudget, match="two samples"):
+        DepHDP(1.0, points=1).fit(people(20))
+
+
+def test_a_million_records():
     """Privatizing has no step whose memory grows faster than the records."""
     adult = datasets.load_adult()[["workclass", "sex", "race", "income"]].dropna()
     design = DepHDP(3.0, select="never").fit(adult, rng=np.random.default_rng(0))
