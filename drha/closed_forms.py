@@ -272,6 +272,8 @@ def dirichlet_marginal(sizes: CellSizes, alpha, noise: CountNoise):
     integral is taken over log(x / (1 - x)) by the trapezoidal rule, as for the marginal risk.
     """
     alpha = np.asarray(alpha, dtype=float)
+    never = float(noise.vanishing(0)) ** np.count_nonzero(alpha == 0)
+    alpha = alpha[alpha > 0]
     if not isinstance(sizes, NegativeBinomial) or alpha.sum() > 1000.0:
         return None
     total, r, q = float(alpha.sum()), sizes.r, sizes.q
@@ -294,7 +296,7 @@ def dirichlet_marginal(sizes: CellSizes, alpha, noise: CountNoise):
         return _sole_survivor(*negative_binomial_averages(alpha, failure, noise))
 
     low, high = -LONG / (r + 1.0) - 5.0, LONG / (total - r) - np.log(q) + 5.0
-    return float(trapezoids(risk, log_weight, log_filled, low, high, 0.2))
+    return never * float(trapezoids(risk, log_weight, log_filled, low, high, 0.2))
 
 
 def negative_binomial_averages(shapes, t: float, noise: CountNoise):
@@ -372,5 +374,6 @@ def negative_binomial_dirichlet(sizes: NegativeBinomial, alpha, noise: CountNois
             f"the counts are independent only when alpha adds up to r = {sizes.r}, not "
             f"{alpha.sum()}; use drha.marginal_shrinkage_risk"
         )
-    risk = _sole_survivor(*negative_binomial_averages(alpha, 1.0 - sizes.q, noise))
-    return float(risk / sizes.probability_filled)
+    never = noise.vanishing(0) ** np.count_nonzero(alpha == 0)
+    risk = _sole_survivor(*negative_binomial_averages(alpha[alpha > 0], 1.0 - sizes.q, noise))
+    return float(never * risk / sizes.probability_filled)

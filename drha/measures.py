@@ -92,7 +92,8 @@ def shrinkage_risk(n, alpha, noise: CountNoise, kind: str = "exact"):
     n : array_like of int
         Cell sizes. An empty cell has risk 0.
     alpha : array_like of float, shape (levels,) or (cells, levels)
-        Positive parameters of the Dirichlet distribution of the level probabilities.
+        Parameters of the Dirichlet distribution of the level probabilities; 0 for a level that
+        never occurs, whose zero counts are sanitised all the same.
     noise : CountNoise
         The mechanism that sanitises every count.
     kind : {"exact", "refined", "paper_bound"}
@@ -209,7 +210,8 @@ def marginal_shrinkage_risk(
     sizes : CellSizes
         Distribution of the cell sizes, independent of the probabilities of the levels.
     alpha : array_like of float, shape (levels,) or (cells, levels)
-        Positive parameters of the Dirichlet distribution of the level probabilities.
+        Parameters of the Dirichlet distribution of the level probabilities; 0 for a level that
+        never occurs, whose zero counts are sanitised all the same.
     noise : CountNoise
         The mechanism that sanitises every count.
     kind : {"exact", "refined", "paper_bound"}
@@ -262,10 +264,13 @@ def check_probabilities(p) -> np.ndarray:
 def check_alpha(alpha) -> np.ndarray:
     """Return Dirichlet parameters along the last axis as floats, or raise InvalidModel."""
     alpha = _vectors("alpha", alpha)
-    if not ((alpha >= 1e-12) & (alpha <= 1e12)).all():
+    if not ((alpha == 0) | (alpha >= 1e-12) & (alpha <= 1e12)).all():
         raise InvalidModel(
-            "alpha must lie between 1e-12 and 1e12; give a level that cannot occur no parameter"
+            "alpha must lie between 1e-12 and 1e12, or be 0 for a level that never occurs; it goes "
+            f"from {alpha.min():g} to {alpha.max():g}"
         )
+    if not alpha.any(axis=-1).all():
+        raise InvalidModel("alpha must have at least one positive entry for each cell")
     return alpha
 
 
@@ -395,6 +400,8 @@ def _multinomial_rule(wanted, p, noise, kind):
 
 
 def _dirichlet_rule(wanted, alpha, noise, kind):
+    never = noise.vanishing(0) ** np.count_nonzero(alpha == 0)
+    alpha = alpha[alpha > 0]
     n = np.arange(int(wanted.max(initial=0)) + 1)
     each = n[1:].astype(float)
 
@@ -403,7 +410,7 @@ def _dirichlet_rule(wanted, alpha, noise, kind):
             start = _beta_binomial_start(n, first, rest)
             yield (n[:-1] + first) / each, (n[:-1] + rest) / each, start
 
-    return _programme(wanted, len(alpha), splits(), noise, kind)
+    return never * _programme(wanted, len(alpha), splits(), noise, kind)
 
 
 def _beta_binomial_start(n: np.ndarray, a: float, b: float) -> np.ndarray:
@@ -469,6 +476,7 @@ def _log_multinomial_h(n, p):
 
 def _log_dirichlet_h(n, alpha):
     """Log of the sum over k of B(alpha_k + n, rest_k) / B(alpha_k, rest_k)."""
+    alpha = alpha[alpha > 0]
     if len(alpha) == 1:
         return np.zeros(len(n))
     rest = np.array([np.delete(alpha, k).sum() for k in range(len(alpha))])
