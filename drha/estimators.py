@@ -265,7 +265,7 @@ def dirichlet_posterior(counts, alpha) -> np.ndarray:
     ----------
     counts : array_like of int, shape (..., levels), or FrequencyTable
     alpha : array_like of float, shape (levels,)
-        Prior parameters, positive.
+        Prior parameters; 0 for a level that cannot occur.
 
     Returns
     -------
@@ -278,14 +278,16 @@ def dirichlet_posterior(counts, alpha) -> np.ndarray:
     InvalidCounts
         If a count is not whole and non-negative.
     InvalidModel
-        If alpha has another shape or an entry that is not positive and finite.
+        If alpha has another shape, or an entry that is negative or not finite, or no positive
+        one.
     """
     cells = check_cells(counts)
     alpha = np.asarray(alpha, dtype=float)
-    if alpha.shape != cells.shape[-1:] or not ((alpha > 0) & np.isfinite(alpha)).all():
+    proper = alpha.shape == cells.shape[-1:] and np.isfinite(alpha).all() and (alpha >= 0).all()
+    if not (proper and alpha.any()):
         raise InvalidModel(
-            f"alpha must hold {cells.shape[-1]} positive, finite numbers, one per level, "
-            f"not {alpha!r}"
+            f"alpha must hold {cells.shape[-1]} non-negative, finite numbers, one per level and "
+            f"not all 0, not {alpha!r}"
         )
     return cells + alpha
 

@@ -195,6 +195,19 @@ def test_levels_that_never_occur_and_cells_without_records_change_nothing():
     np.testing.assert_array_equal(drha.fit_dirichlet(frame).alpha, fit.alpha)
 
 
+def test_a_declared_level_that_never_occurs_still_has_its_zero_sanitised():
+    """The fit gives it parameter 0, and the measures still let its zero survive."""
+    table = np.insert(mixed_table((0.6, 1.2), 60, 5.0, seed=37), 1, 0, axis=1)
+    alpha, noise = drha.fit_dirichlet(table).alpha, drha.laplace(1.0)
+    sizes = table.sum(axis=1)
+    risk = drha.shrinkage_risk(sizes, alpha, noise)
+    narrow = drha.shrinkage_risk(sizes, alpha[[0, 2]], noise)
+    np.testing.assert_allclose(risk, narrow * noise.vanishing(0), rtol=1e-9)
+    posterior = drha.dirichlet_posterior(table, alpha)
+    assert (posterior[:, 1] == 0).all()
+    assert np.isfinite(drha.shrinkage_risk(sizes, posterior, noise)).all()
+
+
 def test_huge_counts_are_no_burden():
     table = np.array([[10**9, 3], [5 * 10**8, 2 * 10**9], [7, 10**10], [10**6, 10**6]])
     fit = drha.fit_dirichlet(table)
@@ -396,10 +409,9 @@ def test_bad_tables_and_samples_are_refused():
     table = mixed_table((0.6, 1.2), 50, 5.0, seed=36)
     with pytest.raises(drha.NotEstimable, match="2 iterations"):
         drha.fit_dirichlet(table, "minka", max_iterations=2)
-    with pytest.raises(drha.InvalidModel, match="one per level"):
-        drha.dirichlet_posterior(table, [1.0, 0.0])
-    with pytest.raises(drha.InvalidModel, match="one per level"):
-        drha.dirichlet_posterior(table, [1.0])
+    for alpha in ([1.0, -0.1], [1.0], [0.0, 0.0], [math.nan, 1.0]):
+        with pytest.raises(drha.InvalidModel, match="one per level"):
+            drha.dirichlet_posterior(table, alpha)
     for fit in (drha.fit_poisson, drha.fit_negative_binomial):
         with pytest.raises(drha.InvalidCounts, match="cell 1 is empty"):
             fit([1, 0, 2])
