@@ -8,6 +8,7 @@ quantities ε_k^q add up, as weights in a knapsack do.
 import math
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 
 from dephdp.composition import compose_budget, split_budget
@@ -17,7 +18,12 @@ from dephdp.validation import check_epsilon, check_exponent, check_grid
 
 _UNIT = 1 << 40  # costs are whole numbers of this fraction of the capacity: their sums are exact
 _SAME = 1e-12  # budgets that differ by less than this, relatively, differ by rounding
-_STATES = 1 << 16  # of the dynamic programme, beyond which costs are rounded
+_CHOICES = 1 << 21  # partial choices at once, beyond which costs are rounded
+_CELLS = 1 << 16  # to this fraction of the capacity
+
+
+class _TooManyChoicesError(Exception):
+    """The exact dynamic programme would take too long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +92,9 @@ def allocate_budget(budgets, losses, epsilon, p=2, *, lower_bounds=None):
     Returns
     -------
     Allocation
-        ``loss`` is the least on the grid. ``lower_bound`` holds for budgets off the grid as well,
-        since L_k(ε_k) is at least its lower bound at the next grid point.
+        ``loss`` is the least on the grid, and never above the even split's. ``lower_bound`` holds
+        for budgets off the grid as well, since L_k(ε_k) is at least its lower bound at the next
+        grid point.
 
     Raises
     ------
@@ -105,8 +112,8 @@ def allocate_budget(budgets, losses, epsilon, p=2, *, lower_bounds=None):
     This is a multiple-choice knapsack: each group takes one grid point g at the cost (g/ε)^q, and
     the costs may sum to one. It is solved exactly, without convexity, by a dynamic programme over
     the undominated pairs (cost, loss). Only choices whose loss exceeds the Lagrangian bound by
-    less than the duality gap can be optimal, so few remain. Where more than 65536 states remain,
-    costs are rounded up for the loss and down for the bound.
+    less than the duality gap can be optimal, so few remain. Should they be too many all the same,
+    costs are rounded to 2⁻¹⁶ of the capacity, up for the loss and down for the bound.
 
     For the bound, ε_k in [g_i, g_{i+1}) costs at least g_i^q and loses at least L_k(g_{i+1}), which
     is another knapsack of the same size.
@@ -131,12 +138,15 @@ def allocate_budget(budgets, losses, epsilon, p=2, *, lower_bounds=None):
             f"within epsilon {epsilon:g}: start the grid at 0"
         )
     choices, _ = _knapsack(costs[affordable], losses[:, affordable])
-    loss = math.fsum(np.take_along_axis(losses, choices[:, None], axis=1).ravel())
+    loss = _total(losses, choices)
+    shares = within_budget(grid[choices], epsilon, p)
+    # The even split is on the grid up to rounding, or between two of its points.
+    even = split_budget(epsilon, len(losses), p)
+    if even[0] >= grid[0] and _evaluated(grid, losses, even)[1] < loss:
+        shares, (choices, loss) = even, _evaluated(grid, losses, even)
     cells, beyond = _cells(costs, bounds, grid >= epsilon * (1 - _SAME))
     _, bound = _knapsack(cells, beyond, relax=True)
-    return Allocation(
-        within_budget(grid[choices], epsilon, p), choices, loss, min(float(bound), loss)
-    )
+    return Allocation(shares, choices, loss, min(float(bound), loss))
 
 
 def envelope_allocation(budgets, losses, epsilon, p=2):
@@ -249,35 +259,39 @@ def lagrangian_allocation(grid, values, epsilon, p=2):
     optimal. For other curves no multiplier need exist, and the answer is ε⁻ moved as far.
     """
     grid, values, epsilon, p = _check_curves(grid, values, epsilon, p)
+    # In units of epsilon, up to one: powers of budgets then never overflow.
+    at_epsilon = np.array([np.interp(epsilon, grid, row) for row in values])
+    below = grid < epsilon
+    grid = np.append(grid[below] / epsilon, 1.0)
+    values = np.concatenate([values[:, below], at_epsilon[:, None]], axis=1)
     if p == 1:
-        shares = np.full(len(values), min(epsilon, grid[-1]))
-        inside = grid <= epsilon
-        ends = np.array([np.interp(epsilon, grid, row) for row in values])
-        best = np.minimum(values[:, inside].min(axis=1, initial=np.inf), ends)
-        return shares, math.fsum(best)
+        return within_budget(np.full(len(values), epsilon), epsilon, p), math.fsum(at_epsilon)
     q = _conjugate(p)
-    capacity = epsilon**q
-    high = _multiplier_scale(grid, values, q)
-    low = 0.0
-    inside, outside = (lagrangian_minimisers(grid, values, m, p) for m in (high, low))
-    while (inside**q).sum() > capacity:
+
+    def minimisers(multiplier):
+        return lagrangian_minimisers(grid, values, multiplier, p)
+
+    low, high = 0.0, np.ptp(values, axis=1).max() or 1.0
+    outside, inside = minimisers(low), minimisers(high)
+    while (inside**q).sum() > 1:
         low, outside, high = high, inside, 2 * high
-        inside = lagrangian_minimisers(grid, values, high, p)
-    if (outside**q).sum() <= capacity:
+        inside = minimisers(high)
+    if (outside**q).sum() <= 1:
         inside, high = outside, low
     else:
         for _ in range(200):
             middle = (low + high) / 2 if low > 0 else high / 1024
-            shares = lagrangian_minimisers(grid, values, middle, p)
-            if (shares**q).sum() <= capacity:
+            shares = minimisers(middle)
+            if (shares**q).sum() <= 1:
                 inside, high = shares, middle
             else:
                 outside, low = shares, middle
             if low > 0 and high - low <= 1e-15 * high:
                 break
-    at_bound = lagrangian_minimisers(grid, values, high, p)
-    bound = math.fsum(_interpolate(grid, values, at_bound) + high * at_bound**q) - high * capacity
-    return within_budget(_towards(inside, outside, epsilon, p), epsilon, p), float(bound)
+    least = minimisers(high)
+    bound = math.fsum(_interpolate(grid, values, least) + high * least**q) - high
+    shares = _towards(inside, outside, p)
+    return within_budget(epsilon * shares, epsilon, p), float(bound)
 
 
 def lagrangian_minimisers(grid, values, multiplier, p=2):
@@ -385,27 +399,26 @@ def _evaluated(grid, losses, shares):
     choices = np.searchsorted(grid, shares * (1 + _SAME), side="right") - 1
     if choices.min() < 0:
         raise InvalidBudget(f"a share of {shares.min():g} lies below the grid: start the grid at 0")
-    return choices, math.fsum(np.take_along_axis(losses, choices[:, None], axis=1).ravel())
+    return choices, _total(losses, choices)
+
+
+def _total(losses, choices):
+    """Return the exactly rounded sum of the chosen losses."""
+    return math.fsum(losses[np.arange(len(losses)), choices])
 
 
 def _interpolate(grid, values, shares):
     return np.array([np.interp(e, grid, row) for e, row in zip(shares, values, strict=True)])
 
 
-def _multiplier_scale(grid, values, q):
-    """Return a multiplier of the order at which budgets of the grid's size are given up."""
-    drop = np.ptp(values, axis=1).max()
-    return drop / grid[-1] ** q if drop > 0 else 1.0
-
-
-def _towards(inside, outside, epsilon, p):
-    """Return the last point on the way from inside to outside that composes to epsilon."""
-    if compose_budget(outside, p) <= epsilon:
+def _towards(inside, outside, p):
+    """Return the last point on the way from inside to outside that composes to one."""
+    if compose_budget(outside, p) <= 1:
         return outside
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        if compose_budget(inside + middle * (outside - inside), p) <= epsilon:
+        if compose_budget(inside + middle * (outside - inside), p) <= 1:
             low = middle
         else:
             high = middle
@@ -417,8 +430,8 @@ def _costs(grid, epsilon, p):
     shares = grid / epsilon
     if p == 1:
         return np.where(shares <= 1 + _SAME, 0, _UNIT + 1)
-    shares = np.where(shares > 1 + _SAME, 2.0, np.minimum(shares, 1.0))
-    return np.floor(np.minimum(shares ** _conjugate(p), 2.0) * _UNIT).astype(np.int64)
+    costs = np.floor(np.minimum(shares, 1.0) ** _conjugate(p) * _UNIT).astype(np.int64)
+    return np.where(shares <= 1 + _SAME, costs, _UNIT + 1)
 
 
 def _cells(costs, bounds, whole):
@@ -447,9 +460,16 @@ def _knapsack(costs, losses, relax=False):
     rounding = 64 * np.finfo(float).eps * np.abs(losses).max(axis=1).sum()
     # A solution within a small excess is the best of all; a larger excess keeps more states.
     for allowed in gap * 4.0 ** np.arange(-4, 1) if gap > rounding else ():
-        found = _undominated(costs, reduced, multiplier, allowed + rounding, relax)
-        if found is not None and base + found[1] < total:
-            choices, total = found[0], base + found[1]
+        try:
+            found = _undominated(costs, reduced, multiplier, allowed + rounding)
+        except _TooManyChoicesError:
+            found = _by_cells(costs, losses, relax)
+            if found[1] < total:
+                choices, total = found
+            break
+        if found is not None:
+            if base + found[1] < total:
+                choices, total = found[0], base + found[1]
             break
     return choices, max(total, base) - rounding if relax else total
 
@@ -487,7 +507,7 @@ def _greedy(costs, losses, reduced):
     return choices
 
 
-def _undominated(costs, reduced, multiplier, allowed, relax):
+def _undominated(costs, reduced, multiplier, allowed):
     """Run the dynamic programme over (cost, excess over the Lagrangian) up to an excess.
 
     Return the best choices and their total excess, unspent costs charged at the multiplier, or
@@ -497,12 +517,12 @@ def _undominated(costs, reduced, multiplier, allowed, relax):
     trail = []
     for row in reduced:
         items = np.flatnonzero(row <= allowed)
+        if len(spent) * len(items) > _CHOICES:
+            raise _TooManyChoicesError
         total = (excess[:, None] + row[items]).ravel()
         cost = (spent[:, None] + costs[items]).ravel()
         kept = np.flatnonzero((total <= allowed) & (cost <= _UNIT))
         kept = kept[_frontier(cost[kept], total[kept], multiplier)]
-        if len(kept) > _STATES:
-            kept = _thin(cost, total, kept, multiplier, relax)
         if not len(kept):
             return None
         spent, excess = cost[kept], total[kept]
@@ -518,19 +538,6 @@ def _undominated(costs, reduced, multiplier, allowed, relax):
     return np.array(choices[::-1]), best
 
 
-def _thin(cost, total, kept, multiplier, relax):
-    """Keep the best state in each cell of costs; with ``relax`` at the least cost of the cell."""
-    width = _UNIT // _STATES
-    cell = cost[kept] // width
-    kept = kept[np.lexsort((total[kept] - multiplier * cost[kept], cell))]
-    cell = cost[kept] // width
-    kept = kept[np.append(True, np.diff(cell) > 0)]
-    if relax:
-        total[kept] -= multiplier * (cost[kept] % width)
-        cost[kept] -= cost[kept] % width
-    return kept[_frontier(cost[kept], total[kept], multiplier)]
-
-
 def _frontier(cost, total, multiplier):
     """Return the indices of states that no other beats in cost and loss, by increasing cost."""
     loss = total - multiplier * cost
@@ -538,3 +545,41 @@ def _frontier(cost, total, multiplier):
     ordered = loss[order]
     earlier = np.append(np.inf, np.minimum.accumulate(ordered)[:-1])
     return order[ordered < earlier]
+
+
+def _by_cells(costs, losses, relax):
+    """Solve the knapsack with costs rounded to whole cells: down with ``relax``, else as needed.
+
+    Costs rounded down give the optimum if its choices fit; if not, rounding to the nearest may do,
+    and rounding up always does.
+    """
+    width = _UNIT // _CELLS
+    for shift in (0, width // 2, width - 1):
+        cells = (costs + shift) // width
+        affordable = np.flatnonzero(cells <= _CELLS)
+        best, items = _fill(cells[affordable], losses[:, affordable], _CELLS)
+        choices, cell = np.zeros(len(losses), dtype=np.int64), _CELLS
+        for k in range(len(losses) - 1, -1, -1) if np.isfinite(best) else ():
+            choices[k] = affordable[items[k, cell]]
+            cell -= cells[choices[k]]
+        if relax or costs[choices].sum() <= _UNIT:
+            break
+    return choices, best
+
+
+@numba.njit(cache=True)
+def _fill(cells, losses, capacity):
+    """Return the least loss within the capacity, and each group's item for each remaining cell."""
+    groups, items = losses.shape
+    best = np.zeros(capacity + 1)
+    chosen = np.zeros((groups, capacity + 1), dtype=np.int32)
+    for k in range(groups):
+        following = np.full(capacity + 1, np.inf)
+        for i in range(items):
+            for cell in range(cells[i], capacity + 1):
+                value = best[cell - cells[i]] + losses[k, i]
+                if value < following[cell]:
+                    following[cell] = value
+                    chosen[k, cell] = i
+        best = following
+    return best[capacity], chosen

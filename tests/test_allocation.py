@@ -176,12 +176,23 @@ def test_rounded_costs_still_bracket_the_optimum(p, monkeypatch):
     grid = np.linspace(0, 4, 41)
     losses = curves(rng, "jumps", grid, groups=7)
     exact = allocate_budget(grid, losses, 2.5, p)
-    monkeypatch.setattr(allocation, "_STATES", 32)
-    rounded = allocate_budget(grid, losses, 2.5, p)
-    assert rounded.lower_bound <= exact.lower_bound + 1e-12
-    assert exact.loss <= rounded.loss
-    assert rounded.loss < 1.2 * exact.loss
-    assert compose_budget(rounded.budgets, p) <= 2.5
+    monkeypatch.setattr(allocation, "_CHOICES", 0)
+    for cells, off in ((1 << 16, 1.001), (1 << 6, 1.3)):
+        monkeypatch.setattr(allocation, "_CELLS", cells)
+        rounded = allocate_budget(grid, losses, 2.5, p)
+        assert exact.lower_bound / off <= rounded.lower_bound <= exact.lower_bound + 1e-12
+        assert exact.loss <= rounded.loss < off * exact.loss
+        assert compose_budget(rounded.budgets, p) <= 2.5
+
+
+def test_curves_with_countless_optima_are_rounded():
+    """Losses linear in the cost: every way to spend the budget is optimal."""
+    grid = np.linspace(0, 10, 200)
+    losses = np.tile(1 - (grid / 10) ** 2, (15, 1))
+    best = allocate_budget(grid, losses, 7.3)
+    assert best.loss == pytest.approx(15 - 0.73**2, rel=1e-3)
+    assert best.lower_bound <= 15 - 0.73**2
+    assert best.gap < 5e-3
 
 
 def test_certified_lower_bounds_replace_the_losses():
@@ -205,6 +216,25 @@ def test_projected_budgets_compose_to_at_most_epsilon(budgets, epsilon, p):
     projected = within_budget(budgets, epsilon, p)
     assert compose_budget(projected, p) <= epsilon
     assert compose_budget(projected, p) >= min(compose_budget(budgets, p), epsilon) * (1 - 1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    p=st.one_of(st.sampled_from([1 + 1e-15, 1 + 1e-6, 1.01, 1e4, 1e12]), st.floats(1, 60)),
+    epsilon=st.floats(1e-3, 100),
+)
+def test_extreme_exponents_neither_overflow_nor_break_the_order(seed, p, epsilon):
+    rng = np.random.default_rng(seed)
+    grid = np.linspace(0, 2, 11) * epsilon
+    losses = curves(rng, KINDS[seed % 4], grid, groups=3)
+    best = allocate_budget(grid, losses, epsilon, p)
+    envelopes = envelope_allocation(grid, losses, epsilon, p)
+    slack = 1e-6 * losses[:, 0].sum()
+    assert best.loss <= envelopes.loss + slack
+    assert envelopes.lower_bound <= best.lower_bound + slack
+    for answer in (best, envelopes):
+        assert compose_budget(answer.budgets, p) <= epsilon
 
 
 def test_one_group_gets_everything():
