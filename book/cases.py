@@ -55,20 +55,23 @@ def _numbers(column):
 class CensusSample:
     """One sample of Case I in the reading that reproduces its baselines.
 
-    The record metric is the Euclidean distance of z-scores, taken over all training records. A
-    group's states are the combinations in the sample, equally likely. The loss is the squared
-    change of the marginal frequencies, times 10⁵, when one record of the sample is replaced.
+    The record metric is the Euclidean distance of z-scores. A group's states are the combinations
+    in the sample, equally likely. The loss is the squared change of the marginal frequencies, times
+    10⁵, when one record of the sample is replaced.
 
     Parameters
     ----------
     records : pandas.DataFrame
         Rows of `census_records`.
+    own_scores : bool, optional
+        Whether z-scores take the standard deviations of the sample, not of all training records.
     """
 
     records: pd.DataFrame
+    own_scores: bool = False
 
     @classmethod
-    def draw(cls, rng, size=300):
+    def draw(cls, rng, size=300, own_scores=False):
         """Draw different records at random.
 
         Parameters
@@ -77,13 +80,15 @@ class CensusSample:
             Source of randomness.
         size : int, optional
             How many.
+        own_scores : bool, optional
+            As in the class.
 
         Returns
         -------
         CensusSample
         """
         chosen = rng.choice(len(census_records()), size=size, replace=False)
-        return cls(census_records().iloc[np.sort(chosen)])
+        return cls(census_records().iloc[np.sort(chosen)], own_scores)
 
     @cached_property
     def domain(self):
@@ -103,7 +108,8 @@ class CensusSample:
         """Weights under which the Euclidean distance of shares of the range is that of z-scores."""
         everyone = census_records()
         spans = everyone.max() - everyone.min()
-        return ((spans / everyone.std(ddof=0)) ** 2).to_dict()
+        scale = (self.records if self.own_scores else everyone).std(ddof=0)
+        return ((spans / scale) ** 2).to_dict()
 
     @cached_property
     def codes(self):

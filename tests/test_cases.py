@@ -49,6 +49,13 @@ def test_distances_are_euclidean_between_z_scores(sample):
         assert np.allclose(profile.distances, cdist(states, states), atol=1e-12)
 
 
+def test_own_scores_have_the_standard_deviations_of_the_sample(sample):
+    own = cases.CensusSample(sample.records, own_scores=True)
+    for k, (name,) in ((3, cases.CENSUS_GROUPS[3]), (5, cases.CENSUS_GROUPS[5])):
+        ratio = cases.census_records()[name].std(ddof=0) / sample.records[name].std(ddof=0)
+        assert np.allclose(own.profiles[k].distances, ratio * sample.profiles[k].distances)
+
+
 def test_the_prior_is_uniform_and_the_loss_is_that_of_one_replaced_record(sample):
     profile = sample.profiles[2]
     assert np.allclose(profile.prior, 1 / profile.group.size)
