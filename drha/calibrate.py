@@ -21,7 +21,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from drha.conventions import Ceil, Clip, Floor, RoundAndClip, Threshold
 from drha.errors import InvalidNoise, InvalidQuestion, NoSafeEpsilon
-from drha.noise import CountNoise, discrete_gaussian, gaussian, geometric, laplace
+from drha.noise import CountNoise, DiscreteGaussian, discrete_gaussian, gaussian, geometric, laplace
 from drha.risk import check_noise, local_risk
 from drha.table import FrequencyTable
 
@@ -66,8 +66,8 @@ class EpsilonChoice:
         none, infinity if the target is never exceeded.
     proven : float or None
         How far the safe interval is proved by interval bounds (see :func:`choose_epsilon`); None
-        if only the grid vouches for it: for a measure given as a function, and for conventions
-        without a fixed cutoff.
+        if only the grid vouches for it: for a measure given as a function, for conventions without
+        a fixed cutoff, and for discrete Gaussian noise.
     reach : (float, float)
         Smallest and largest risk on the grid and in the limits. A target outside is never met.
     limits : (float, float) or None
@@ -252,9 +252,10 @@ def choose_epsilon(
     of u(c) and s(c) with non-negative coefficients, and u(c) and s(c) are monotone in epsilon; so
     the measure evaluated at the larger of their values at the two ends of an interval bounds it on
     the whole interval. Steps from 0 to ``safe`` on each of which this bound is at most the target
-    are the proof. It ends below the first root by a relative 1e-9 or so; earlier at a jump of the
-    calibration (discrete Gaussian noise at large epsilon), and where the risk almost touches the
-    target.
+    are the proof. It ends below the first root by a relative 1e-9 or so, and earlier where the
+    risk almost touches the target. It needs noise that shrinks steadily as epsilon grows, which
+    the discrete Gaussian calibrated to (epsilon, delta) does not above epsilon = 1 or so: there
+    several sigmas have the same delta.
 
     Examples
     --------
@@ -274,7 +275,8 @@ def choose_epsilon(
         risk, known = dataset_risk(table, measure, over), True
         title = f"{measure} risk, {_OVER[over]}"
 
-    _check_decreasing(build, low, high)
+    if callable(mechanism):
+        _check_decreasing(build, low, high)
     some = build(low)
     known = known and isinstance(some.convention, _FIXED)
     limits = None
@@ -295,7 +297,7 @@ def choose_epsilon(
     first = next((root for root, up in zip(roots, rising, strict=True) if up), math.inf)
     safe = 0.0 if values[0] > 0.0 else math.exp(_round_down(excess, first))
     proven = None
-    if known:
+    if known and not isinstance(some, DiscreteGaussian):  # whose calibration jumps to and fro
         proven = _prove_safe(risk, build, target, low, high, safe) if safe else 0.0
     every = [*(values + target), *(limits or ())]
     levels = None if table is None else table.n_levels

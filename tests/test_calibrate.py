@@ -252,13 +252,11 @@ def test_every_named_mechanism_and_a_large_table():
         choice = drha.choose_epsilon(table, 0.1, mechanism, delta=delta, between=(1e-3, 50))
         noise = resolve_mechanism(mechanism, delta)[1](choice.epsilon)
         risk = drha.local_risk(table, noise).mean()
-        assert risk <= 0.1
-        assert choice.proven <= choice.safe
-        if mechanism == "discrete-gaussian":  # the proof stops where its smallest sigma jumps
-            after = resolve_mechanism(mechanism, delta)[1](choice.epsilon * (1 + 1e-8))
-            assert after.sigma < 0.96 * noise.sigma
-            assert choice.epsilon < choice.roots[0]
+        assert risk <= 0.1 + 1e-15
+        if mechanism == "discrete-gaussian":  # its sigma may jump, and the risk with it
+            assert choice.proven is None
         else:
+            assert choice.proven <= choice.safe
             assert risk == pytest.approx(0.1, abs=1e-8)
 
 
