@@ -244,7 +244,7 @@ class Audit:
             ax.plot(seen["mean_absolute_error"], seen[measure], label=name)
         ax.set(xscale="log", xlabel="mean absolute error of a count, in records")
         ax.set(ylabel=LABELS.get(measure, measure), ylim=(0, None))
-        ax.invert_xaxis()
+        ax.xaxis.set_inverted(True)
         ax.legend()
         return ax
 

@@ -242,6 +242,7 @@ def test_pictures(result):
         ax = draw()
         assert len(ax.lines) == len(MECHANISMS)
         assert draw("rich", measure="refined_people", ax=ax) is ax
+        assert ax.xaxis_inverted() == (draw == result.plot_risk_utility)
     plt.close("all")
 
 
