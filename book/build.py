@@ -104,7 +104,7 @@ def executed_path(name: str, parameters: Mapping) -> Path:
         *files("dephdp", "drha"),
         *files("notebooks", suffixes=(".py", ".mplstyle")),
         *files("book", suffixes=(".csv",)),
-        ROOT / "book" / "cases.py",
+        *sorted((ROOT / "book").glob("cases.py")),
         ROOT / "requirements.lock",
     ]
     key = digest(inputs, json.dumps(parameters, sort_keys=True), sys.version)
