@@ -161,6 +161,19 @@ def test_outputs_that_the_proposal_misses_are_generated(few_states_are_many, mon
     check(problem, tol=1e-5)
 
 
+def test_a_crowded_rough_program_proposes_whatever_is_best_somewhere(few_states_are_many):
+    """At a large budget nearly every state keeps its own report; those of no weight do not."""
+    prior, loss, d = euclidean_instance(7)
+    prior[::4] = 0
+    problem = Problem(prior / prior.sum(), loss, d, 60.0)
+    hood = Neighbourhood.build(d, 60.0)
+    q = np.ascontiguousarray(problem.weighted_loss.T)
+    with Lanes(1) as lanes:
+        proposed, _ = outputs.choose_outputs(problem, q, hood, lanes)
+    assert proposed.tolist() == np.flatnonzero(prior).tolist()
+    check(problem, tol=1e-5)
+
+
 @pytest.mark.parametrize("m", [1, 2, 30])
 def test_rectangular_losses(m):
     rng = np.random.default_rng(1)

@@ -29,6 +29,8 @@ _CLUSTERS = 60  # its states
 _ROUGH = 3e-2  # its gap
 _ROUGH_STRETCH = 0.05, 0.5
 _SURPLUS = 2  # outputs proposed for each that carries mass in it
+_CROWDED = 0.75  # share of its states that carry mass, from which on it proposes nothing: then
+_ROOM = 1 << 28  # whatever is best in some state is proposed, if so many numbers have room
 _BATCH = 64  # outputs priced side by side, which bounds the memory of their factors
 _ITERATIONS = 60  # of the pricing of an output
 _HEADROOM = 1.2  # starting price of a vector is minus this, with costs scaled to at least -1
@@ -66,7 +68,12 @@ def choose_outputs(problem: Problem, q, hood: Neighbourhood, lanes: Lanes, start
     path = Path(rough, rough_hood, [rough_hood.base] * len(q), lanes)
     path.follow(Tolerance(_ROUGH, 0.0, 0.0), drop=False)
     mass = path.blocks.z.max(axis=1)
-    count = int(np.ceil(_SURPLUS * effective_number(mass)))
+    number = effective_number(mass)
+    if number > _CROWDED * len(centres):  # it has too few states to tell
+        best = np.unique(q[:, q.any(axis=0)].argmin(axis=0))
+        if len(best) * problem.states**2 <= _ROOM:
+            return best, {}
+    count = int(np.ceil(_SURPLUS * number))
     return np.sort(np.argsort(-mass, kind="stable")[:count]), {}
 
 
