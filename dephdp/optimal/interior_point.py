@@ -9,10 +9,11 @@ that results needs no repair.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dephdp.optimal import constant
 from dephdp.optimal.lanes import Lanes
 from dephdp.optimal.outputs import Certificates, choose_outputs
 from dephdp.optimal.pairs import Neighbourhood
@@ -56,9 +57,8 @@ def solve(problem: Problem, *, tol, deadline=None, progress=None, start=None) ->
     offset = q.min(axis=0)  # every channel has to pay that
     q = q - offset
     spread = float(q.max(axis=0).sum())
-    constant = int(q.sum(axis=1).argmin())
-    if q[constant].sum() <= 1e-15 * spread:
-        return _constant_channel(problem, constant)
+    if q.sum(axis=1).min() <= 1e-15 * spread:  # one output is best in every state
+        return replace(constant.solve(problem), status="optimal")
     tolerance = Tolerance(tol, float(offset.sum()), 1e-6 * spread)
     hood = Neighbourhood.build(problem.distances, problem.epsilon)
     with Lanes() as lanes:
@@ -141,10 +141,3 @@ class _Answer:
         matrix = np.zeros((problem.states, problem.outputs))
         matrix[:, self.outputs] = channel
         return EngineResult(matrix, self.multipliers, iterations, status)
-
-
-def _constant_channel(problem, output) -> EngineResult:
-    """Answer with one output that is best in every state."""
-    matrix = np.zeros((problem.states, problem.outputs))
-    matrix[:, output] = 1.0
-    return EngineResult(matrix, Multipliers.none(), 0, "optimal")
