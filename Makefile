@@ -1,4 +1,4 @@
-# make book | test | bench | lint | lock | clean
+# make book | test | bench | experiments | lint | lock | clean
 # Each target first brings the environment in .venv up to date with requirements.lock; nothing but
 # Python >= 3.11 and the package index is needed.
 
@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 # an installed uv if there is one, else the copy that pip puts into .venv
 UV = $$(command -v uv || echo $(BIN)/uv)
 
-.PHONY: book test bench lint lock clean
+.PHONY: book test bench experiments lint lock clean
 
 book: $(READY)
 	$(BIN)/python -m book.build
@@ -22,6 +22,9 @@ test: lint
 
 bench: $(READY)
 	$(BIN)/python -m pytest tests/benchmarks --override-ini=addopts=--strict-markers --benchmark-only
+
+experiments: $(READY)
+	$(BIN)/python -m book.experiments
 
 lint: $(READY)
 	$(BIN)/ruff check .

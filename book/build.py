@@ -40,6 +40,7 @@ BUILD = ROOT / "_build"
 EXECUTED = BUILD / "executed"
 STAGED = BUILD / "src"
 HTML = BUILD / "html"
+STUDIES = "book/cases", "book/experiments", "book/published", "book/results"
 STAMP = HTML / ".inputs"  # digest of what the HTML was built from; a plain build removes it
 
 
@@ -99,14 +100,15 @@ def files(*folders: str, suffixes: tuple[str, ...] = ()) -> list[Path]:
 
 def executed_path(name: str, parameters: Mapping) -> Path:
     """Return where the executed chapter is kept: its name and a hash of all it depends on."""
+    text = source(name).read_text()
     inputs = [
         source(name),
-        *files("dephdp", "drha"),
+        *files(*[package for package in ("dephdp", "drha") if re.search(rf"\b{package}\b", text)]),
         *files("notebooks", suffixes=(".py", ".mplstyle")),
-        *files("book", suffixes=(".csv",)),
-        *sorted((ROOT / "book").glob("cases.py")),
         ROOT / "requirements.lock",
     ]
+    if re.search(r"(?m)^from book\b", text):
+        inputs += files(*STUDIES, suffixes=(".py", ".csv"))
     key = digest(inputs, json.dumps(parameters, sort_keys=True), sys.version)
     return EXECUTED / f"{name}-{key[:16]}.ipynb"
 

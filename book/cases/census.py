@@ -1,12 +1,7 @@
-"""The case studies of the DepHDP paper, as far as its tables let one infer how they were set up.
-
-The paper leaves parts of its experiments open. A *reading* fills the gaps; the one here is the
-one under which the published baselines come out. Chapters that use it say so.
-"""
+"""Case I, frequency estimation on Adult, in the reading that reproduces its baselines."""
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,8 +11,6 @@ from dephdp.curves import partition_bound
 from dephdp.group import Group, GroupProfile
 from dephdp.losses import profile_group
 from dephdp.tasks import FrequencyEstimation
-
-PUBLISHED = Path(__file__).parent / "published"
 
 CENSUS_GROUPS = (
     ("age", "education", "race", "capital_gain", "hours_per_week", "income"),
@@ -176,19 +169,3 @@ def bound_for_any_output(profile, unit, epsilon, *, size=12, tol=1e-2):
             profile.prior, wrong, profile.distances, epsilon, size=size, tol=tol
         )
     return total
-
-
-def published(table):
-    """Return one of the paper's tables.
-
-    Parameters
-    ----------
-    table : str
-        A file of ``book/published`` without its suffix. Lines that start with ``#`` say where its
-        numbers stand in the paper.
-
-    Returns
-    -------
-    pandas.DataFrame
-    """
-    return pd.read_csv(PUBLISHED / f"{table}.csv", comment="#")

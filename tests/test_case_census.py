@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from book import cases
+from book.cases import census
+from book.published import TABLES, published
 from dephdp import Attribute, Domain, loss_curve, optimal_mechanism_lp, split_budget
 from dephdp.datasets import load_adult
 from dephdp.group import Group
@@ -14,11 +15,11 @@ from dephdp.tasks import FrequencyEstimation
 
 @pytest.fixture(scope="module")
 def sample():
-    return cases.CensusSample.draw(np.random.default_rng(0))
+    return census.CensusSample.draw(np.random.default_rng(0))
 
 
 def test_records_are_numbers_and_ranks_of_labels():
-    records = cases.census_records()
+    records = census.census_records()
     assert records.shape == (30162, 15) and np.isfinite(records.to_numpy()).all()
     adult = load_adult().query("split == 'train'").drop(columns="split").dropna()
     assert (records["age"].to_numpy() == adult["age"].to_numpy(float)).all()
@@ -28,8 +29,8 @@ def test_records_are_numbers_and_ranks_of_labels():
 
 
 def test_the_groups_partition_the_attributes():
-    named = [name for group in cases.CENSUS_GROUPS for name in group]
-    assert sorted(named) == sorted(cases.census_records().columns)
+    named = [name for group in census.CENSUS_GROUPS for name in group]
+    assert sorted(named) == sorted(census.census_records().columns)
 
 
 def test_a_sample_holds_different_records(sample):
@@ -37,9 +38,9 @@ def test_a_sample_holds_different_records(sample):
 
 
 def test_distances_are_euclidean_between_z_scores(sample):
-    everyone = cases.census_records()
+    everyone = census.census_records()
     scores = (sample.records - everyone.mean()) / everyone.std(ddof=0)
-    for names, profile in zip(cases.CENSUS_GROUPS, sample.profiles, strict=True):
+    for names, profile in zip(census.CENSUS_GROUPS, sample.profiles, strict=True):
         states = scores[list(names)].to_numpy()[
             [
                 int(np.flatnonzero(profile.group.states(sample.codes) == k)[0])
@@ -50,9 +51,9 @@ def test_distances_are_euclidean_between_z_scores(sample):
 
 
 def test_own_scores_have_the_standard_deviations_of_the_sample(sample):
-    own = cases.CensusSample(sample.records, own_scores=True)
-    for k, (name,) in ((3, cases.CENSUS_GROUPS[3]), (5, cases.CENSUS_GROUPS[5])):
-        ratio = cases.census_records()[name].std(ddof=0) / sample.records[name].std(ddof=0)
+    own = census.CensusSample(sample.records, own_scores=True)
+    for k, (name,) in ((3, census.CENSUS_GROUPS[3]), (5, census.CENSUS_GROUPS[5])):
+        ratio = census.census_records()[name].std(ddof=0) / sample.records[name].std(ddof=0)
         assert np.allclose(own.profiles[k].distances, ratio * sample.profiles[k].distances)
 
 
@@ -73,7 +74,7 @@ def test_the_prior_is_uniform_and_the_loss_is_that_of_one_replaced_record(sample
 
 
 def test_the_even_split_comes_out_as_published(sample):
-    table = cases.published("table1").query("case == 'I'").set_index(["method", "epsilon"])["loss"]
+    table = published("table1").query("case == 'I'").set_index(["method", "epsilon"])["loss"]
     for epsilon in (1, 6):
         share = split_budget(epsilon, 6, 2)[:1]
         for method, family in (("SPL+DPN", "exponential"), ("SPL+RMP", "exponential+remap")):
@@ -97,7 +98,7 @@ def test_no_output_escapes_the_bound():
     for epsilon in (0.5, 2.0, 5.0):
         best = optimal_mechanism_lp(profile.prior, loss, profile.distances, epsilon).loss
         bounds = [
-            cases.bound_for_any_output(profile, unit, epsilon, size=size, tol=1e-6)
+            census.bound_for_any_output(profile, unit, epsilon, size=size, tol=1e-6)
             for size in (1, 3, 20)
         ]
         assert 0 <= bounds[0] <= bounds[1] <= bounds[2] <= best * (1 + 1e-6)
@@ -105,24 +106,24 @@ def test_no_output_escapes_the_bound():
 
 
 def test_the_bound_is_the_optimum_of_one_attribute_in_one_part():
-    sample = cases.CensusSample.draw(np.random.default_rng(1), size=40)
+    sample = census.CensusSample.draw(np.random.default_rng(1), size=40)
     profile = sample.profiles[4]
     unit = sample.task.loss_of_one_attribute
     best = optimal_mechanism_lp(profile.prior, profile.loss, profile.distances, 1.5).loss
-    bound = cases.bound_for_any_output(profile, unit, 1.5, size=40, tol=1e-7)
+    bound = census.bound_for_any_output(profile, unit, 1.5, size=40, tol=1e-7)
     assert bound == pytest.approx(best, rel=1e-5) and bound <= best * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("table", ["table1", "table7"])
 def test_published_tables_name_their_source(table):
-    first = (cases.PUBLISHED / f"{table}.csv").read_text().splitlines()[0]
+    first = (TABLES / f"{table}.csv").read_text().splitlines()[0]
     assert first.startswith("#") and "arXiv 2610.05561v1" in first
-    found = cases.published(table)
+    found = published(table)
     assert not found.isna().to_numpy().any()
     assert found.duplicated(subset=list(found.columns[:3])).sum() == 0
 
 
 def test_published_losses_fall_with_the_budget():
-    for _, rows in cases.published("table1").query("case == 'I'").groupby("method"):
+    for _, rows in published("table1").query("case == 'I'").groupby("method"):
         assert rows["epsilon"].tolist() == list(range(1, 11))
         assert (np.diff(rows["loss"]) < 0).all()
