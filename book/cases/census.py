@@ -1,15 +1,13 @@
 """Case I, frequency estimation on Adult, in the reading that reproduces its baselines."""
 
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 import pandas as pd
 
-from dephdp import Attribute, Domain, datasets
+from book.cases.sample import Sample
+from dephdp import datasets
 from dephdp.curves import partition_bound
-from dephdp.group import Group, GroupProfile
-from dephdp.losses import profile_group
 from dephdp.tasks import FrequencyEstimation
 
 CENSUS_GROUPS = (
@@ -44,24 +42,17 @@ def _numbers(column):
     return column.astype(str).map({label: float(rank) for rank, label in enumerate(labels)})
 
 
-@dataclass(frozen=True, eq=False)
-class CensusSample:
+class CensusSample(Sample):
     """One sample of Case I in the reading that reproduces its baselines.
 
-    The record metric is the Euclidean distance of z-scores. A group's states are the combinations
-    in the sample, equally likely. The loss is the squared change of the marginal frequencies, times
-    10⁵, when one record of the sample is replaced.
-
-    Parameters
-    ----------
-    records : pandas.DataFrame
-        Rows of `census_records`.
-    own_scores : bool, optional
-        Whether z-scores take the standard deviations of the sample, not of all training records.
+    The metric, states and prior are those of `Sample`. The loss is the squared change of the
+    marginal frequencies, times 10⁵, when one record of the sample is replaced.
     """
 
-    records: pd.DataFrame
-    own_scores: bool = False
+    groups = CENSUS_GROUPS
+    coefficients = (1.0,) * len(CENSUS_GROUPS)  # the loss is a sum over the attributes
+
+    population = staticmethod(census_records)
 
     @classmethod
     def draw(cls, rng, size=300, own_scores=False):
@@ -84,56 +75,9 @@ class CensusSample:
         return cls(census_records().iloc[np.sort(chosen)], own_scores)
 
     @cached_property
-    def domain(self):
-        """The values in the sample, each attribute in the range of all training records."""
-        everyone = census_records()
-        return Domain(
-            Attribute.numeric(
-                name,
-                values=np.unique(column),
-                range=(everyone[name].min(), everyone[name].max()),
-            )
-            for name, column in self.records.items()
-        )
-
-    @cached_property
-    def weights(self):
-        """Weights under which the Euclidean distance of shares of the range is that of z-scores."""
-        everyone = census_records()
-        spans = everyone.max() - everyone.min()
-        scale = (self.records if self.own_scores else everyone).std(ddof=0)
-        return ((spans / scale) ** 2).to_dict()
-
-    @cached_property
-    def codes(self):
-        """Level codes of the records."""
-        return self.domain.encode(self.records)
-
-    @cached_property
     def task(self):
         """The frequency estimation task of the sample."""
         return FrequencyEstimation(self.domain, self.codes)
-
-    def profile(self, names) -> GroupProfile:
-        """Return the prior, distances and losses of a group.
-
-        Parameters
-        ----------
-        names : sequence of str
-            Its attributes.
-
-        Returns
-        -------
-        GroupProfile
-        """
-        group = Group.observed(self.domain, names, self.codes)
-        weights = {name: self.weights[name] for name in names}
-        return profile_group(self.task, group, 2, weights, "uniform")
-
-    @cached_property
-    def profiles(self):
-        """Profiles of the six groups."""
-        return tuple(self.profile(names) for names in CENSUS_GROUPS)
 
 
 def bound_for_any_output(profile, unit, epsilon, *, size=12, tol=1e-2):
