@@ -118,7 +118,9 @@ def read(path):
     CertificationError
         If its channels do not meet its budget.
     """
-    client = Client(path)
+    with np.load(path, allow_pickle=False) as saved:
+        arrays = dict(saved)
+    client = Client.from_arrays(arrays)
     header = client.header
     if header.get("format") != _FORMAT:
         raise DephdpError(
@@ -127,14 +129,13 @@ def read(path):
     domain = Domain(_attribute(**attribute) for attribute in header["attributes"])
     p, weights = float(header["p"]), header["weights"]
     groups, channels = [], []
-    with np.load(path, allow_pickle=False) as saved:
-        for k, names in enumerate(header["groups"]):
-            group = Group(domain, tuple(names), saved[f"codes_{k}"])
-            own = {name: weights.get(name, 1.0) for name in names}
-            channel = Channel(saved[f"matrix_{k}"], group.distances(p, own))
-            _check_tables(saved[f"keep_{k}"], saved[f"alias_{k}"], channel)
-            groups.append(group)
-            channels.append(channel)
+    for k, names in enumerate(header["groups"]):
+        group = Group(domain, tuple(names), arrays[f"codes_{k}"])
+        own = {name: weights.get(name, 1.0) for name in names}
+        channel = Channel(arrays[f"matrix_{k}"], group.distances(p, own))
+        _check_tables(arrays[f"keep_{k}"], arrays[f"alias_{k}"], channel)
+        groups.append(group)
+        channels.append(channel)
     certificate = RecordCertificate.compute(channels, header["epsilon"], p)
     if not certificate.holds:
         raise CertificationError(f"{path}: {certificate}")

@@ -33,11 +33,31 @@ class Client:
 
     def __init__(self, path):
         with np.load(path, allow_pickle=False) as saved:
-            self.header = json.loads(str(saved["header"]))
-            self._groups = [
-                (saved[f"codes_{k}"], saved[f"keep_{k}"], saved[f"alias_{k}"])
-                for k in range(len(self.header["groups"]))
-            ]
+            self._read(saved)
+
+    @classmethod
+    def from_arrays(cls, arrays):
+        """Return a client of a design whose file has been read.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+            What the file holds, by name.
+
+        Returns
+        -------
+        Client
+        """
+        client = cls.__new__(cls)
+        client._read(arrays)
+        return client
+
+    def _read(self, arrays):
+        self.header = json.loads(str(arrays["header"]))
+        self._groups = [
+            (arrays[f"codes_{k}"], arrays[f"keep_{k}"], arrays[f"alias_{k}"])
+            for k in range(len(self.header["groups"]))
+        ]
         self._names = [attribute["name"] for attribute in self.header["attributes"]]
 
     def privatize(self, columns, rng=None):
