@@ -70,6 +70,26 @@ class RowIndex:
         return found
 
 
+def check_partition(parts, domain):
+    """Refuse parts that are not a partition of a domain's attributes.
+
+    Parameters
+    ----------
+    parts : sequence of sequence of str
+        Names of attributes.
+    domain : Domain
+        Where they are declared.
+
+    Raises
+    ------
+    InvalidGroup
+        If an attribute is in no part, in two, or unknown.
+    """
+    named = [name for part in parts for name in part]
+    if sorted(named) != sorted(domain.names):
+        raise InvalidGroup(f"groups {list(parts)} are no partition of {list(domain.names)}")
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
     """Attributes that are perturbed jointly, and the states that one mechanism maps among.

@@ -8,6 +8,7 @@ from scipy.optimize import nnls
 
 from dephdp.composition import split_budget
 from dephdp.errors import InvalidDomain, InvalidLoss, InvalidTask
+from dephdp.group import check_partition
 from dephdp.mechanisms.exponential import exponential_mechanism
 
 
@@ -87,16 +88,15 @@ def calibration_pairs(task, groups, channels, count, rng):
     Raises
     ------
     InvalidDomain
-        If the groups are not a partition of the attributes, or the channels do not fit them.
+        If the channels do not fit the groups.
     InvalidGroup
-        If a reference record is in none of a group's states.
+        If the groups are not a partition of the attributes, or a reference record is in none of
+        a group's states.
     InvalidLoss
         If the task returns a loss that is negative or not finite.
     """
     groups = list(groups)
-    named = [name for group in groups for name in group.names]
-    if sorted(named) != sorted(task.domain.names):
-        raise InvalidDomain(f"groups of {named} are no partition of {list(task.domain.names)}")
+    check_partition([group.names for group in groups], task.domain)
     rows = rng.integers(len(task.reference), size=count)
     before = task.reference[rows]
     if isinstance(channels, str):

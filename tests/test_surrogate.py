@@ -187,7 +187,7 @@ def test_constant_losses_have_defined_answers():
 def test_bad_input_is_refused_by_name():
     rng = np.random.default_rng(7)
     task = product_task(draw(rng, 5))
-    with pytest.raises(InvalidDomain, match="no partition"):
+    with pytest.raises(InvalidGroup, match="no partition"):
         calibration_pairs(task, groups()[:1], "uniform", 5, rng)
     with pytest.raises(InvalidTask, match="'even'"):
         calibration_pairs(task, groups(), "even", 5, rng)
