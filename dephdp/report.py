@@ -5,6 +5,8 @@ import io
 
 import numpy as np
 
+_BELOW = {"loc": "outside lower center", "ncols": 3, "frameon": False, "fontsize": "small"}
+
 
 class DesignReport:
     """A summary of a fitted design.
@@ -70,7 +72,8 @@ class DesignReport:
         from matplotlib.figure import Figure
 
         design = self.design
-        figure = Figure(figsize=(7, 3.4), layout="constrained")
+        lines = -(-len(design.groups_) // _BELOW["ncols"])
+        figure = Figure(figsize=(7, 3.2 + 0.2 * lines), layout="constrained")
         curves, shares = figure.subplots(1, 2, width_ratios=(3, 2))
         names = [", ".join(group.names) for group in design.groups_]
         names = [name if len(name) <= 30 else name[:29] + "…" for name in names]
@@ -82,6 +85,7 @@ class DesignReport:
             curves.plot(budgets[k], value[design.allocation_.choices[k]], "o", color=color)
         curves.set(xlabel="budget of the group", ylabel="its share of the loss")
         curves.set_ylim(bottom=0)
+        figure.legend(*curves.get_legend_handles_labels(), **_BELOW)
         rows = np.arange(len(names))
         shares.barh(rows, budgets, color=[f"C{k % 10}" for k in rows])
         shares.plot(design.certificate_.group_levels, rows, "k|", markersize=12, label="level")
