@@ -11,6 +11,7 @@ DPN    every group gets predefined noise: the exponential mechanism of exponent 
 RMP    the same, remapped to the best guess about each report
 -m     an optimal mechanism where the noise is not MSE-like: score at most 0.3
 -r     an optimal mechanism where the loss is not radial: score at most 0.3
+-s     groups, surrogate and scores from 62.5 % of the records, the rest designed for
 =====  ============================================================================
 """
 
@@ -19,13 +20,16 @@ from dephdp.ldp import FakeDataSampling, RandomSampling, amplified_budget
 
 __all__ = [
     "METHODS",
+    "SPLIT_METHODS",
     "FakeDataSampling",
     "RandomSampling",
     "alc_dpn",
     "alc_rmp",
     "amplified_budget",
     "dephdp_m",
+    "dephdp_m_s",
     "dephdp_r",
+    "dephdp_r_s",
     "spl_dpn",
     "spl_rmp",
 ]
@@ -34,6 +38,7 @@ _SPL = {"select": "never", "allocation": "even"}
 _ALC = {"select": "never", "allocation": "envelope"}
 _DPN = {"noise": "exponential"}
 _RMP = {"noise": "exponential+remap"}
+_FITTING = 0.625
 
 
 def spl_dpn(epsilon, p=2, **options):
@@ -133,6 +138,38 @@ def dephdp_r(epsilon, p=2, **options):
     return DepHDP(epsilon, p, **{"select": "radial", "allocation": "envelope", **_DPN, **options})
 
 
+def dephdp_m_s(epsilon, p=2, **options):
+    """Return DepHDP-m-s: DepHDP-m with a fitting part of 62.5 % of the records.
+
+    Parameters
+    ----------
+    epsilon, p, **options
+        As in `dephdp_m`.
+
+    Returns
+    -------
+    DepHDP
+        Its mechanisms and its loss are for the other records. What the mechanisms of the fitting
+        part lose on others is another question: see `DepHDP.evaluate`.
+    """
+    return dephdp_m(epsilon, p, **{"fitting": _FITTING, **options})
+
+
+def dephdp_r_s(epsilon, p=2, **options):
+    """Return DepHDP-r-s: DepHDP-r with a fitting part of 62.5 % of the records.
+
+    Parameters
+    ----------
+    epsilon, p, **options
+        As in `dephdp_m_s`.
+
+    Returns
+    -------
+    DepHDP
+    """
+    return dephdp_r(epsilon, p, **{"fitting": _FITTING, **options})
+
+
 METHODS = {
     "SPL+DPN": spl_dpn,
     "SPL+RMP": spl_rmp,
@@ -141,4 +178,7 @@ METHODS = {
     "DepHDP-r": dephdp_r,
     "DepHDP-m": dephdp_m,
 }
-"""The methods above by the names that the paper gives them."""
+"""The methods that take all records, by the names that the paper gives them."""
+
+SPLIT_METHODS = {"DepHDP-r-s": dephdp_r_s, "DepHDP-m-s": dephdp_m_s}
+"""Those that are configured from one part of the records and designed for the other."""

@@ -19,12 +19,11 @@ from dephdp.errors import (
     DephdpError,
     InvalidBudget,
     InvalidDomain,
-    InvalidGroup,
     InvalidTask,
 )
-from dephdp.group import Group
+from dephdp.group import Group, check_partition
 from dephdp.grouping import group_attributes
-from dephdp.losses import profile_group
+from dephdp.losses import estimated_loss, profile_group
 from dephdp.product_rule import allocate_by_product_rule
 from dephdp.surrogate import Surrogate, calibration_pairs, fit_surrogate, pilot_channels
 from dephdp.tasks import FrequencyEstimation, Task
@@ -113,6 +112,10 @@ class DepHDP:
         Positive weight of each attribute in the record metric; one by default.
     groups : sequence of sequence of str, optional
         A partition of the attributes, instead of Stage 1.
+    fitting : float, optional
+        Share of the reference, in (0, 1], from which the configuration is made: the groups, the
+        surrogate and the choice of mechanisms. Below one, priors, losses and budgets are those of
+        the other records, as in the paper's split variants.
     tau_group : float, optional
         Stage 1: attributes whose normalised mutual information exceeds it are linked.
     estimator : {"permutation", "miller-madow", "plug-in"}, optional
@@ -124,6 +127,9 @@ class DepHDP:
     pairs : int or None, optional
         Stage 2: candidate pairs for the surrogate; None takes the groups' losses as they are,
         with coefficients one.
+    contexts : int or None, optional
+        Stage 2: reference records drawn for each pair of a group's states to estimate its loss;
+        None takes them all. Tasks with a closed form need neither.
     select : {"gain", "radial", "mse", "always", "never"}, optional
         Stage 3: which groups get the optimal mechanism. Those where its certified gain over the
         noise, at an even split of the budget, exceeds the threshold; or those whose score is at
@@ -173,6 +179,8 @@ class DepHDP:
     certificate_ : RecordCertificate
     loss_ : float
         β_0 + Σ_k β_k 𝓛_k: the surrogate of the expected loss of a report.
+    loss_error_ : float
+        Its standard error, given the surrogate, if ``contexts`` are drawn; otherwise 0.
     lower_bound_ : float
         No budgets and mechanisms of the groups' families have a smaller one: of the optimal
         family, no mechanisms whatever.
@@ -182,6 +190,12 @@ class DepHDP:
     ``fit`` looks at the reference table only, and what is published of the design (domain, groups,
     channels) depends on it. Take a reference whose members agreed to that, not the records that
     are to be protected.
+
+    With ``contexts`` the mechanisms are made for estimated losses, and so look better on them than
+    they are. Therefore ``loss_`` is estimated anew, with contexts that the design has not seen:
+    given the design it is unbiased. The bound is that of the estimated problem. The mean of a
+    minimum is at most the minimum of the means, so its expectation is at most the least loss; it
+    is not a bound for certain.
 
     Examples
     --------
@@ -202,11 +216,13 @@ class DepHDP:
         task=FrequencyEstimation,
         weights=None,
         groups=None,
+        fitting=1.0,
         tau_group=0.1,
         estimator="permutation",
         states="full",
         prior="empirical",
         pairs=2000,
+        contexts=None,
         select="gain",
         threshold=None,
         tau_dim=300,
@@ -222,10 +238,13 @@ class DepHDP:
         self.epsilon = check_epsilon(epsilon)
         self.p = check_exponent(p)
         self.domain, self.task, self.weights, self.groups = domain, task, weights, groups
+        self.fitting = fitting
+        if not 0 < fitting <= 1:
+            raise DephdpError(f"fitting must lie in (0, 1], got {fitting!r}")
         self.tau_group, self.estimator = tau_group, estimator
         self.states = _one_of("states", states, ("full", "observed"))
         self.prior = _one_of("prior", prior, ("empirical", "uniform"))
-        self.pairs = pairs
+        self.pairs, self.contexts = pairs, contexts
         self.select = _one_of("select", select, ("gain", *_SCORES, "always", "never"))
         self.threshold = _THRESHOLDS.get(select) if threshold is None else threshold
         self.tau_dim = tau_dim
@@ -250,7 +269,8 @@ class DepHDP:
         reference : pandas.DataFrame
             Records like those to be protected.
         rng : numpy.random.Generator, optional
-            Draws the surrogate's candidate pairs; a fresh one by default.
+            Draws the surrogate's candidate pairs, the fitting part and the contexts; a fresh one
+            by default.
 
         Returns
         -------
@@ -266,24 +286,32 @@ class DepHDP:
         """
         rng = _generator(rng)
         domain, codes = self._read(reference)
-        grouping, groups = self._group(domain, codes)
-        task = self._task(domain, codes)
-        profiles = self._profile(task, groups)
+        first, rest = self._split(codes, rng)
+        grouping, groups = self._group(domain, first)
+        task = self._task(domain, first)
+        profiles = self._profile(task, groups, rng)
         surrogate = self._fit_surrogate(task, groups, rng)
         scores, families = self._select(profiles)
+        if rest is not first:
+            groups = self._states(domain, [group.names for group in groups], rest)
+            task = self._task(domain, rest)
+            profiles = self._profile(task, groups, rng)
         grid = self._grid(len(groups))
         curves = self._curves(profiles, families, grid)
         allocation, channels = self._allocate(curves, surrogate.coefficients, grid)
         certificate = RecordCertificate.compute(channels, self.epsilon, self.p)
         if not certificate.holds:
             raise CertificationError(f"{certificate}: please report this design as a defect")
+        loss, error = surrogate.intercept + allocation.loss, 0.0
+        if self.contexts is not None:
+            loss, error = self._fresh_loss(task, profiles, channels, surrogate, rng)
 
         self.domain_, self.grouping_, self.groups_ = domain, grouping, groups
         self.profiles_, self.surrogate_ = profiles, surrogate
         self.scores_, self.families_, self.curves_ = scores, families, curves
         self.allocation_, self.channels_ = allocation, channels
         self.certificate_ = certificate
-        self.loss_ = surrogate.intercept + allocation.loss
+        self.loss_, self.loss_error_ = loss, error
         self.lower_bound_ = surrogate.intercept + allocation.lower_bound
         return self
 
@@ -294,6 +322,18 @@ class DepHDP:
             raise InvalidDomain(f"weights are given for {unknown}, not among {domain.names}")
         return domain, domain.encode(reference)
 
+    def _split(self, codes, rng):
+        """Return the part that is configured from, and the part that is designed for."""
+        if self.fitting == 1:
+            return codes, codes
+        cut = round(self.fitting * len(codes))
+        if not 0 < cut < len(codes):
+            raise DephdpError(
+                f"a share of {self.fitting:g} leaves no record on one side of {len(codes)}"
+            )
+        order = rng.permutation(len(codes))
+        return codes[np.sort(order[:cut])], codes[np.sort(order[cut:])]
+
     def _group(self, domain, codes):
         """Stage 1."""
         if self.groups is None:
@@ -302,10 +342,15 @@ class DepHDP:
             grouping = group_attributes(domain, codes, self.tau_group, **options)
             parts = grouping.groups
         else:
-            grouping, parts = None, _partition(self.groups, domain)
+            parts = [(part,) if isinstance(part, str) else tuple(part) for part in self.groups]
+            check_partition(parts, domain)
+            grouping = None
+        return grouping, self._states(domain, parts, codes)
+
+    def _states(self, domain, parts, codes):
         if self.states == "full":
-            return grouping, tuple(Group.full(domain, part) for part in parts)
-        return grouping, tuple(Group.observed(domain, part, codes) for part in parts)
+            return tuple(Group.full(domain, part) for part in parts)
+        return tuple(Group.observed(domain, part, codes) for part in parts)
 
     def _task(self, domain, codes) -> Task:
         task = self.task(domain, codes)
@@ -313,11 +358,24 @@ class DepHDP:
             raise InvalidTask(f"task(domain, codes) must return a Task, got {task!r}")
         return task
 
-    def _profile(self, task, groups):
+    def _profile(self, task, groups, rng):
         """Stage 2: prior, distances and losses within each group."""
+        drawn = {"contexts": self.contexts, "rng": rng}
         return tuple(
-            profile_group(task, group, self.p, self._weights(group), self.prior) for group in groups
+            profile_group(task, group, self.p, self._weights(group), self.prior, **drawn)
+            for group in groups
         )
+
+    def _fresh_loss(self, task, profiles, channels, surrogate, rng):
+        """Estimate the surrogate loss from contexts not seen before, with its standard error."""
+        means, variances = [], []
+        for profile, channel in zip(profiles, channels, strict=True):
+            loss, error = estimated_loss(task, profile.group, self.contexts, rng)
+            joint = profile.prior[:, None] * channel.matrix
+            means.append((joint * loss).sum())
+            variances.append(((joint * error) ** 2).sum())
+        error = np.sqrt(surrogate.coefficients**2 @ variances)
+        return float(surrogate.predict(means)), float(error)
 
     def _weights(self, named):
         """Return the weights of a group's or a domain's attributes, None if all are one."""
@@ -445,13 +503,15 @@ class DepHDP:
             reports[:, group.columns] = group.codes[drawn]
         return reports
 
-    def evaluate(self, frame):
-        """Return the surrogate loss of the design on another table, whose configuration it keeps.
+    def evaluate(self, frame, rng=None):
+        """Return the surrogate loss of the design, mechanisms and all, on another table.
 
         Parameters
         ----------
         frame : pandas.DataFrame
             Records of the same domain, such as the part of a split that was not used to fit.
+        rng : numpy.random.Generator, optional
+            Draws contexts, if the design has that option.
 
         Returns
         -------
@@ -464,7 +524,8 @@ class DepHDP:
             If a record is outside the domain or the states.
         """
         self._check_fitted()
-        profiles = self._profile(self._task(self.domain_, self.domain_.encode(frame)), self.groups_)
+        task = self._task(self.domain_, self.domain_.encode(frame))
+        profiles = self._profile(task, self.groups_, _generator(rng))
         losses = [
             channel.expected_loss(profile.prior, profile.loss)
             for channel, profile in zip(self.channels_, profiles, strict=True)
@@ -538,11 +599,3 @@ def _generator(rng):
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng must be a numpy.random.Generator, got {type(rng).__name__}")
     return rng
-
-
-def _partition(groups, domain):
-    parts = tuple((part,) if isinstance(part, str) else tuple(part) for part in groups)
-    named = [name for part in parts for name in part]
-    if sorted(named) != sorted(domain.names):
-        raise InvalidGroup(f"groups {parts} are no partition of {domain.names}")
-    return parts

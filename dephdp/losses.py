@@ -158,7 +158,31 @@ def sample_pairs(group, count, rng):
     return before, (before + rng.integers(1, group.size, size=count)) % group.size
 
 
-def profile_group(task, group, p=2, weights=None, prior="empirical", *, unseen="average"):
+def estimated_loss(task, group, contexts, rng):
+    """Return estimates of all c_k(y_k | x_k), with standard errors.
+
+    Parameters
+    ----------
+    task, group, contexts, rng
+        As :func:`sampled_loss`.
+
+    Returns
+    -------
+    losses, standard_errors : ndarray, shape (n, n)
+        Independent between the entries; exact, with errors zero, where the task has a closed form.
+    """
+    closed = task.closed_form(group)
+    if closed is not None:
+        return closed, np.zeros(closed.shape)
+    n = group.size
+    before, after = np.divmod(np.arange(n * n), n)
+    found = sampled_loss(task, group, before, after, contexts=contexts, rng=rng)
+    return tuple(part.reshape(n, n) for part in found)
+
+
+def profile_group(
+    task, group, p=2, weights=None, prior="empirical", *, unseen="average", contexts=None, rng=None
+):
     """Return the prior, distances and losses of a group: what Stages 3 and 4 work with.
 
     Parameters
@@ -176,6 +200,11 @@ def profile_group(task, group, p=2, weights=None, prior="empirical", *, unseen="
         experiments that reproduces them), or a distribution of one's own.
     unseen : {"average", "refuse"}, optional
         As in :func:`within_group_loss`.
+    contexts : int, optional
+        Estimate the losses from so many contexts a pair of states, as :func:`estimated_loss`,
+        instead of taking all reference records.
+    rng : numpy.random.Generator, optional
+        Draws the contexts.
 
     Returns
     -------
@@ -185,7 +214,10 @@ def profile_group(task, group, p=2, weights=None, prior="empirical", *, unseen="
         if prior not in ("empirical", "uniform"):
             raise InvalidTask(f"prior is 'empirical', 'uniform' or an array, got {prior!r}")
         prior = group.prior(task.reference if prior == "empirical" else None)
-    loss = within_group_loss(task, group, unseen=unseen)
+    if contexts is None:
+        loss = within_group_loss(task, group, unseen=unseen)
+    else:
+        loss, _ = estimated_loss(task, group, contexts, rng)
     return GroupProfile(group, prior, group.distances(p, weights), loss)
 
 

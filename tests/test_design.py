@@ -185,11 +185,57 @@ def test_other_tasks(task):
     assert (design.surrogate_.coefficients >= 0).all()
 
 
+def test_drawn_contexts_estimate_the_loss_with_their_standard_error():
+    """Against all records, by z-scores: the loss as it stands, and with the exact enumeration."""
+    frame = people(300)
+    options = {"task": EntropyEstimation, "groups": [["job", "wage"], ["flag"]], "pairs": None}
+    options |= {"select": "never", "noise": "calibrated", "allocation": "even", "points": 3}
+    exact = DepHDP(2.0, **options).fit(frame)
+    assert exact.loss_error_ == 0
+    z = []
+    for seed in range(40):
+        design = DepHDP(2.0, contexts=4, **options).fit(frame, np.random.default_rng(seed))
+        assert design.certificate_.level == pytest.approx(exact.certificate_.level)
+        z.append((design.loss_ - exact.loss_) / design.loss_error_)
+    # four contexts a pair: the error is itself an estimate, so the tails are a little heavier
+    assert abs(np.mean(z)) < 4 / np.sqrt(len(z))
+    assert 0.5 < np.std(z) < 1.6
+
+
+def test_drawn_contexts_do_not_flatter_an_optimised_design():
+    """What was optimised looks better on its own contexts; the loss is of fresh ones."""
+    frame = people(300)
+    options = {"task": EntropyEstimation, "groups": [["job", "wage"], ["flag"]], "pairs": None}
+    options |= {"select": "always", "points": 5, "tol": 1e-3}
+    exact = DepHDP(2.0, **options).fit(frame)
+    bounds, fresh, own = [], [], []
+    for seed in range(12):
+        design = DepHDP(2.0, contexts=2, **options).fit(frame, np.random.default_rng(seed))
+        fresh.append((design.evaluate(frame, np.random.default_rng(seed + 100)), design.loss_))
+        own.append(design.allocation_.loss)
+        bounds.append(design.lower_bound_)
+    fresh = np.array(fresh)
+    error = np.sqrt(fresh.var(axis=0, ddof=1) / len(fresh)).max()
+    assert abs(np.diff(fresh.mean(axis=0))[0]) < 4 * np.sqrt(2) * error
+    assert np.mean(own) < fresh[:, 1].mean()
+    assert np.mean(bounds) < exact.loss_ * (1 + 1e-3) + 4 * np.std(bounds) / np.sqrt(len(bounds))
+
+
+def test_a_closed_form_needs_no_contexts():
+    design = DepHDP(2.0, contexts=8, points=5).fit(people(), np.random.default_rng(3))
+    plain = DepHDP(2.0, points=5).fit(people(), np.random.default_rng(3))
+    assert design.loss_error_ == 0 and design.loss_ == pytest.approx(plain.loss_)
+    with pytest.raises(InvalidTask, match="at least 2 contexts"):
+        DepHDP(2.0, task=EntropyEstimation, contexts=1, points=5).fit(people(50))
+
+
 def test_report_names_every_group_and_draws():
     design = DepHDP(2.0).fit(people(), rng=np.random.default_rng(0))
     report = design.report()
     assert report.table["attributes"].tolist() == ["job, wage", "flag"]
     assert report.table["level"].max() <= 2.0
+    (legend,) = report.figure().legends
+    assert [text.get_text() for text in legend.get_texts()] == ["job, wage", "flag"]
     assert "holds" in str(report)
     page = report.to_html()
     assert "<svg" in page
