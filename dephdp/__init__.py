@@ -34,6 +34,12 @@ from dephdp.mechanisms.laplace import (
 from dephdp.mechanisms.remap import bayes_actions, bayes_remap
 from dephdp.mechanisms.tight import tight_constraints_mechanism
 from dephdp.metric import check_metric, distance_matrix
+from dephdp.optimal.anchors import (
+    AnchorMechanism,
+    AnchorSelection,
+    anchor_mechanism,
+    public_anchor_mechanism,
+)
 from dephdp.optimal.certified import OptimalMechanism
 from dephdp.optimal.program import optimal_mechanism_lp
 from dephdp.optimal.solve import optimal_curve, optimal_mechanism
@@ -49,6 +55,8 @@ from dephdp.tasks import (
 
 __all__ = [
     "Allocation",
+    "AnchorMechanism",
+    "AnchorSelection",
     "Attribute",
     "Channel",
     "Crowdsourcing",
@@ -68,6 +76,7 @@ __all__ = [
     "Surrogate",
     "allocate_budget",
     "allocate_by_product_rule",
+    "anchor_mechanism",
     "baselines",
     "bayes_actions",
     "bayes_remap",
@@ -100,6 +109,7 @@ __all__ = [
     "product_privacy_level",
     "product_worst_case",
     "profile_group",
+    "public_anchor_mechanism",
     "radial_fit",
     "relative_gain",
     "split_budget",
