@@ -9,6 +9,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from book.cases import heart
+from book.cases.noise import near_only, noise_losses
 from book.published import published
 from dephdp import loss_curve, split_budget
 from dephdp.datasets import load_heart_disease
@@ -119,6 +120,31 @@ def test_an_attribute_may_be_left_out(sample):
     assert np.allclose(full.distances, left.distances)
     # no joint cell repeats in either table, so nothing else changes
     assert np.allclose(full.loss, left.loss)
+
+
+def test_the_repository_s_reading_has_twelve_attributes_of_early_records():
+    assert len(heart.heart_records(heart.TWELVE_ATTRIBUTES)) == 827
+    early = heart.early_heart_records()
+    assert tuple(early.columns) == heart.TWELVE_ATTRIBUTES and len(early) == 327
+    drawn = heart.EarlyHeartSample.draw(np.random.default_rng(3))
+    assert drawn.records.index.max() < 327 and len(drawn.records) == 200
+    assert sorted(sum(drawn.groups, ())) == sorted(heart.TWELVE_ATTRIBUTES)
+    assert [p.group.names for p in drawn.profiles[1:]] == [("sex",), ("chol",), ("fbs",)]
+
+
+def test_noise_by_its_formula_is_the_package_s(sample):
+    for profile in sample.profiles[1:3]:
+        found = noise_losses(profile, [0.5, 3.0])
+        for row, family in zip(found, ("exponential", "exponential+remap"), strict=True):
+            curve = loss_curve(profile.prior, profile.loss, profile.distances, [0.5, 3.0], family)
+            np.testing.assert_allclose(row, curve.measured, rtol=1e-10)
+
+
+def test_near_only_keeps_the_near_pairs(sample):
+    profile = sample.profiles[2]
+    kept = near_only(profile, 0.5)
+    assert (kept[profile.distances <= 0.5] == profile.distances[profile.distances <= 0.5]).all()
+    assert np.isinf(kept[profile.distances > 0.5]).all() and (np.diag(kept) == 0).all()
 
 
 def test_the_even_split_comes_close_to_the_published_row():

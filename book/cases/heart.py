@@ -28,22 +28,48 @@ HEART_ATTRIBUTES = (
 )
 """The thirteen attributes of Case III, in the order of the file."""
 
-_NUMERIC = ["age", "trestbps", "chol", "thalch", "oldpeak", "ca"]
+TWELVE_ATTRIBUTES = tuple(name for name in HEART_ATTRIBUTES if name != "ca")
+"""The attributes without the number of coloured vessels, which most records lack."""
+
+_NUMERIC = {"age", "trestbps", "chol", "thalch", "oldpeak", "ca"}
 _WEIGHTS = (0.3, 0.4, 0.3)  # of marginal entropies, joint entropy and total correlation
 
 
-@lru_cache(maxsize=1)
-def heart_records():
-    """Return the heart disease records with all six numeric attributes, as numbers.
+@lru_cache(maxsize=2)
+def heart_records(attributes=HEART_ATTRIBUTES):
+    """Return the heart disease records with all their numeric attributes, as numbers.
+
+    Parameters
+    ----------
+    attributes : tuple of str, optional
+        Attributes to keep.
 
     Returns
     -------
     pandas.DataFrame
-        308 rows and 13 columns of float64. A label becomes its rank in alphabetical order, a
-        missing one comes first; a missing ``fbs`` or ``exang`` is taken for false.
+        Columns of float64 in the order of the attributes: 308 rows with all thirteen, 827 with
+        `TWELVE_ATTRIBUTES`. A label becomes its rank in alphabetical order, a missing one comes
+        first; a missing ``fbs`` or ``exang`` is taken for false.
     """
-    hearts = datasets.load_heart_disease().dropna(subset=_NUMERIC)
-    return hearts[list(HEART_ATTRIBUTES)].apply(_numbers).reset_index(drop=True)
+    numeric = [name for name in attributes if name in _NUMERIC]
+    hearts = datasets.load_heart_disease().dropna(subset=numeric)
+    return hearts[list(attributes)].apply(_numbers).reset_index(drop=True)
+
+
+def early_heart_records():
+    """Return the first 327 records with `TWELVE_ATTRIBUTES`, as numbers.
+
+    Returns
+    -------
+    pandas.DataFrame
+
+    Notes
+    -----
+    A public repository under the paper's title (``multi-attribute-metric-differential-privacy`` of
+    paopao128 on GitHub, commit 4a278814) draws as many row numbers as there are records after the
+    first 500, which is 327, and takes the rows of these numbers from the top.
+    """
+    return heart_records(TWELVE_ATTRIBUTES).head(327)
 
 
 def _numbers(column):
@@ -110,8 +136,9 @@ class HeartSample(Sample):
         -------
         HeartSample
         """
-        chosen = rng.choice(len(heart_records()), size=size, replace=False)
-        return cls(heart_records().iloc[np.sort(chosen)], own_scores)
+        everyone = cls.population()
+        chosen = rng.choice(len(everyone), size=size, replace=False)
+        return cls(everyone.iloc[np.sort(chosen)], own_scores)
 
     @cached_property
     def task(self):
@@ -150,3 +177,15 @@ class HeartSample(Sample):
         group = Group.observed(self.domain, names, self.codes)
         weights = {name: self.weights[name] for name in names}
         return profile_group(self.group_task(names), group, 2, weights, "uniform")
+
+
+class EarlyHeartSample(HeartSample):
+    """One sample of Case III in the reading of a public repository under the paper's title.
+
+    It differs from `HeartSample` in three points: the attribute ``ca`` is left out, the records
+    are `early_heart_records`, and the third group is the cholesterol alone.
+    """
+
+    groups = heart_groups(("chol",), TWELVE_ATTRIBUTES)
+
+    population = staticmethod(early_heart_records)
