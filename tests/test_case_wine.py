@@ -5,7 +5,9 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from book.cases import wine
+from book.experiments import wine as tables
 from book.published import published
+from dephdp import loss_curve, split_budget
 from dephdp.datasets import load_wine_red
 
 
@@ -120,3 +122,32 @@ def test_all_wines_of_a_state_are_replaced_at_once():
             assert expected == pytest.approx(1e4 * np.abs(after - before).sum() / after.sum())
         after = labels(whole)
         assert record_loss == pytest.approx(1e4 * np.abs(after - before).sum() / after.sum())
+
+
+def test_the_tables_rows_are_in_order():
+    """Against the package's certified curves, and against each other."""
+    sample = tables.wine_sample(3)
+    rows = tables.noise_rows(3)
+    assert [row["epsilon"] for row in rows] == list(range(1, 11))
+    for row in (rows[0], rows[5]):
+        share = split_budget(row["epsilon"], 4, 2)[:1]
+        for noise, family in (("DPN", "exponential"), ("RMP", "exponential+remap")):
+            curves = [
+                loss_curve(p.prior, p.loss, p.distances, share, family) for p in sample.profiles
+            ]
+            even = sum(b * c.losses[0] for b, c in zip(wine.WINE_COEFFICIENTS, curves, strict=True))
+            assert row[f"SPL+{noise}"] == pytest.approx(even, rel=1e-9)
+            assert row[f"ALC+{noise} bound"] <= row[f"ALC+{noise}"] <= even * (1 + 1e-9)
+    (row,) = tables.optimum_rows(3, 3, 1.0)
+    assert row["truncated"] < row["bound"] <= row["optimal"] <= row["tight+remap"] * 1.02
+    assert row["tight+remap"] <= row["calibrated+remap"] <= row["exponential+remap"]
+    assert row["level"] <= 1.0
+
+
+def test_refitted_coefficients_stand_beside_their_group():
+    rows = tables.group_rows(3)
+    assert [row["states"] for row in rows] == [p.group.size for p in tables.wine_sample(3).profiles]
+    for row in rows:
+        assert 0 <= row["mse"] <= row["radial"] <= 1
+        assert min(row["equal"], row["uniform"], row["pilot"]) >= 0
+    assert rows[2]["equal"] == pytest.approx(1, abs=0.1)
