@@ -3,7 +3,7 @@
 Phase I: a person draws a random set of states, near ones with a high probability, and sends it.
 Phase II: a linear program over those states alone, the anchors, gives each a row of probabilities;
 the person reports from the row of the nearest anchor in the own set. The scheme is that of Liu and
-Qiu (PAnDA, CCS 2025); the exact costs and levels, and the public anchors, are ours.
+Qiu (PAnDA, CCS 2025). What it costs and guarantees is computed here exactly, over all sets.
 """
 
 from __future__ import annotations
