@@ -34,6 +34,7 @@ from scipy import sparse
 from dephdp.channel import Channel
 from dephdp.errors import SolverError
 from dephdp.optimal.bound import lower_bound
+from dephdp.optimal.highs import QuietHighs
 from dephdp.optimal.pairs import COLLINEAR, necessary_pairs
 from dephdp.optimal.problem import EngineResult, Multipliers, Problem
 
@@ -347,8 +348,7 @@ class _Program:
         program.a_matrix_.start_ = matrix.indptr
         program.a_matrix_.index_ = matrix.indices
         program.a_matrix_.value_ = matrix.data
-        self._highs = _Highs()
-        self._highs.silent()
+        self._highs = QuietHighs()
         for option in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             self._highs.setOptionValue(option, _TOLERANCE)
         self._highs.passModel(program)
@@ -399,13 +399,6 @@ class _Program:
         """Return the multipliers of the added rows in the last solve."""
         duals = np.array(self._highs.getSolution().row_dual)
         return duals[self._pairs * self._shape[1] + self._shape[0] :]
-
-
-class _Highs(highspy.Highs):
-    """HiGHS without its callbacks, whose set-up prints before it can be told not to."""
-
-    def enableCallbacks(self):
-        """Leave them out."""
 
 
 def _closed(rows, decay) -> np.ndarray:

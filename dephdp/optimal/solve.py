@@ -12,13 +12,14 @@ from tqdm import tqdm
 
 from dephdp.errors import DephdpError
 from dephdp.metric import check_metric, shortest_path_closure
-from dephdp.optimal import constant, interior_point, tree_engine
+from dephdp.optimal import columns, constant, interior_point, tree_engine
 from dephdp.optimal.bound import lower_bound
 from dephdp.optimal.certified import OptimalMechanism, certified
 from dephdp.optimal.problem import EngineResult, Multipliers, Problem
 from dephdp.optimal.trees import Tree, tree_of
 from dephdp.validation import check_epsilon
 
+_MANY = 150  # states from which on columns may be the way to go
 _SHARE = 0.8  # of the tolerance for the engines; the rest is for the rounding of the bound
 
 
@@ -71,8 +72,9 @@ def optimal_mechanism(
     z[x, y] <= exp(epsilon d(x, x')) z[x', y] for all x, x', y. States at distance zero are merged,
     and states at infinite distance separated, both exactly. Tree metrics (lines, trees, taxonomies,
     the discrete metric) go to `dephdp.optimal.tree_engine`, all others to
-    `dephdp.optimal.interior_point`. The answer depends on nothing but the arguments, unless a time
-    limit stops it.
+    `dephdp.optimal.interior_point`; but with many states, a coarse tolerance and few states that
+    each output serves, to `dephdp.optimal.columns`. The answer depends on nothing but the
+    arguments, unless a time limit stops it.
 
     Examples
     --------
@@ -141,12 +143,13 @@ def optimal_curve(
     before = None
     starts = [None] * len(parts)
     with tqdm(total=len(budgets), disable=not progress, desc="optimal mechanism") as bar:
-        for k in order:
-            problem = Problem(prior, loss, metric, budgets[k])
-            deadline = None if time_limit is None else time.monotonic() + time_limit
+        options = _Options(tol, time_limit, _Report(bar) if progress else None)
+        problems = [Problem(prior, loss, metric, budgets[k]) for k in order]
+        known = [part.descend(problems[::-1], options) for part in parts]
+        for place, (k, problem) in enumerate(zip(order, problems, strict=True)):
             starts = [
-                part.solve(problem, tol, deadline, _Report(bar) if progress else None, start)
-                for part, start in zip(parts, starts, strict=True)
+                part.solve(problem, options, start, found.pop(len(order) - 1 - place, None))
+                for part, start, found in zip(parts, starts, known, strict=True)
             ]
             mechanism = _assemble(problem, parts, starts, tol)
             if before is not None and before.loss < mechanism.loss:
@@ -173,6 +176,21 @@ class _Report:
         self.bar.set_postfix(iteration=self.iteration, loss=f"{loss:.6g}", bound=f"{bound:.6g}")
 
 
+@dataclass(frozen=True)
+class _Options:
+    """What the engines are asked for."""
+
+    tol: float
+    time_limit: float | None
+    report: _Report | None
+
+    def fresh(self) -> dict:
+        """Return an engine's arguments, the time counted from now."""
+        limit = self.time_limit
+        deadline = None if limit is None else time.monotonic() + limit
+        return {"tol": _SHARE * self.tol, "deadline": deadline, "progress": self.report}
+
+
 @dataclass(frozen=True, eq=False)
 class _Part:
     """States at finite distances from one another, those at distance zero merged.
@@ -196,26 +214,59 @@ class _Part:
         """All states of the part."""
         return np.concatenate(self.members)
 
-    def solve(self, problem, tol, deadline, report, start) -> EngineResult:
-        """Solve the problem restricted to this part."""
+    def merged(self, problem) -> Problem | None:
+        """Return the problem restricted to this part, None if nothing is at stake there."""
         prior = np.array([problem.prior[group].sum() for group in self.members])
         weight = prior.sum()
-        if weight == 0:  # nothing at stake
+        if weight == 0:
+            return None
+        weighted = np.array([problem.weighted_loss[group].sum(axis=0) for group in self.members])
+        loss = weighted / np.where(prior > 0, prior, 1)[:, None]
+        return Problem(prior / weight, loss, self.distances, problem.epsilon)
+
+    def descend(self, problems, options) -> dict:
+        """Solve problems of falling budgets by columns, as far down as columns are the way to go.
+
+        Returns
+        -------
+        dict
+            An answer for each place among the problems that was reached; the last one may not be
+            within the tolerance.
+        """
+        found, start = {}, None
+        if self.tree is not None or options.tol < columns.FINEST or len(self.members) < _MANY:
+            return found
+        for place, problem in enumerate(problems):
+            merged = self.merged(problem)
+            if merged is None or _gap(merged, constant.solve(merged)) <= _SHARE * options.tol:
+                break  # the same holds at smaller budgets
+            if start is None and not columns.promising(merged):
+                break
+            found[place] = start = columns.solve(merged, **options.fresh(), start=start)
+            if start.status != "optimal":
+                break
+        return found
+
+    def solve(self, problem, options, start, known) -> EngineResult:
+        """Solve the problem restricted to this part; what is known of it may be good enough."""
+        merged = self.merged(problem)
+        if merged is None:
             matrix = np.zeros((len(self.members), problem.outputs))
             matrix[:, 0] = 1
             return EngineResult(matrix, Multipliers.none(), 0, "optimal")
-        weighted = np.array([problem.weighted_loss[group].sum(axis=0) for group in self.members])
-        loss = weighted / np.where(prior > 0, prior, 1)[:, None]
-        merged = Problem(prior / weight, loss, self.distances, problem.epsilon)
+        if known is not None and known.status == "optimal":
+            return known
         ignorant = constant.solve(merged)
-        if _gap(merged, ignorant) <= _SHARE * tol:
+        if _gap(merged, ignorant) <= _SHARE * options.tol:
             return replace(ignorant, status="optimal")
-        options = {"tol": _SHARE * tol, "deadline": deadline, "progress": report, "start": start}
         if self.tree is not None:
-            found = tree_engine.solve(merged, self.tree, **options)
+            found = tree_engine.solve(merged, self.tree, **options.fresh(), start=start)
         else:
-            found = interior_point.solve(merged, **options)
-        return found if found.status == "optimal" else _better(merged, found, ignorant)
+            found = interior_point.solve(merged, **options.fresh(), start=start)
+        if found.status != "optimal":
+            found = _better(merged, found, ignorant)
+            found = found if known is None else _better(merged, found, known)
+        return found
 
     def multipliers(self, result, problem) -> list:
         """Return multipliers of the whole problem's rows that prove what the engine proved.
