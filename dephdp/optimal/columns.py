@@ -31,7 +31,8 @@ from dephdp.optimal.pairs import TIGHTENED
 from dephdp.optimal.problem import EngineResult, Multipliers, Problem
 from dephdp.optimal.rounding import private
 
-_SMOOTHING = 0.5  # weight of the best prices so far against those of the master
+_SMOOTHING = 0.5, 0.8  # weight of the best prices so far against the master's: at first, and
+_SETTLED = 3  # after so many rounds
 _ACCURACY = 0.1  # relative accuracy of the reduced cost of a new column
 _SPARE = 0.04  # share of the tolerance that a certified output may cost
 _DROPPED = 0.02  # share of the tolerance that multipliers too small to keep may cost
@@ -41,8 +42,8 @@ _COARSE = 0.1  # gap at which the way goes on
 _HIGHEST = 40  # steps upwards, at most, to where the cones are nearly all that is needed
 _FEW = 4  # sources an output, there
 _ROUNDS = 100
-_PATIENCE = 4  # rounds after which
-CROWDED = 0.2  # a larger share of the states as sources of a mean output makes pricing too dear
+_PATIENCE = 6  # rounds after which
+CROWDED = 0.25  # a larger share of the states as sources of a mean output makes pricing too dear
 FINEST = 1e-3  # tolerances below this are not for the master's prices
 _CARRIED = 2  # columns carried to the next budget besides the master's basis, times the states
 _TINY = 1e-12  # smallest entry of a column that the master sees
@@ -213,7 +214,8 @@ class _Descent:
             loss = self.master.loss
             prices = self.master.prices
             if self.prices is not None:
-                prices = _SMOOTHING * self.prices + (1 - _SMOOTHING) * prices
+                share = _SMOOTHING[self.rounds > _SETTLED]
+                prices = share * self.prices + (1 - share) * prices
             spare = _SPARE * tol * loss / len(prices)
             found, lowest = self._price(prices, spare)
             bound = float((prices + lowest).sum())
