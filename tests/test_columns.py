@@ -125,7 +125,7 @@ def test_columns_carried_down_lie_in_the_cone(never_crowded):
 
 def test_crowded_programs_are_given_up():
     loss, distances = points(np.random.default_rng(6), 50)
-    problem = Problem(np.full(50, 1 / 50), loss, distances, 0.3)
+    problem = Problem(np.full(50, 1 / 50), loss, distances, 0.05)
     found, *_ = check(problem, 1e-3)
     assert found.status == "stalled"
     assert not columns.promising(problem)
