@@ -103,27 +103,6 @@ def test_the_even_split_comes_out_near_the_published_one():
             assert np.std(found, ddof=1) < 0.3 * np.mean(found)
 
 
-def test_all_wines_of_a_state_are_replaced_at_once():
-    small = wine.WineSample.draw(np.random.default_rng(6), size=16)
-    record_losses, group_losses = wine.equal_wine_losses(small, 4, np.random.default_rng(7))
-    rng = np.random.default_rng(7)
-    table = small.records.reset_index(drop=True)
-    before = labels(table)
-    for record_loss, group_loss in zip(record_losses, group_losses, strict=True):
-        whole = table.copy()
-        for names, expected in zip(wine.WINE_GROUPS, group_loss, strict=True):
-            states = table[list(names)].drop_duplicates().sort_values(list(names)).to_numpy()
-            left, right = rng.integers(len(states), size=2)
-            alike = (table[list(names)] == states[left]).all(axis=1)
-            part = table.copy()
-            part.loc[alike, list(names)] = states[right]
-            whole.loc[alike, list(names)] = states[right]
-            after = labels(part)
-            assert expected == pytest.approx(1e4 * np.abs(after - before).sum() / after.sum())
-        after = labels(whole)
-        assert record_loss == pytest.approx(1e4 * np.abs(after - before).sum() / after.sum())
-
-
 def test_the_tables_rows_are_in_order():
     """Against the package's certified curves, and against each other."""
     sample = tables.wine_sample(3)

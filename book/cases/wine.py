@@ -6,7 +6,6 @@ import numpy as np
 
 from book.cases.sample import Sample
 from dephdp import datasets
-from dephdp.group import Group
 from dephdp.tasks import Crowdsourcing, wine_quality_scores
 
 WINE_GROUPS = (
@@ -65,54 +64,6 @@ def wine_labels(domain, codes):
         Its loss is 10⁴ Σ |label' - label| / Σ label' over all labels of all wines.
     """
     return Crowdsourcing(domain, codes, wine_quality_scores(domain), workers=15, votes=5)
-
-
-def equal_wine_losses(sample, count, rng):
-    """Return losses of reports in which all wines of a state are replaced, not one.
-
-    For each group a state and its replacement are drawn with equal chances, and every wine of the
-    sample that is in the first state gets the second: pairs that coefficients can be fitted to.
-
-    Parameters
-    ----------
-    sample : WineSample
-        The wines.
-    count : int
-        How many pairs, T.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    record_losses : ndarray, shape (T,)
-        With all groups replaced.
-    group_losses : ndarray, shape (T, K)
-        With one group replaced.
-    """
-    groups = [Group.observed(sample.domain, names, sample.codes) for names in sample.groups]
-    states = [group.states(sample.codes) for group in groups]
-    scores = wine_quality_scores(sample.domain)
-    truth = _labels(scores(sample.codes))
-
-    def loss(codes):
-        labels = _labels(scores(codes))
-        return 1e4 * np.abs(labels - truth).sum() / labels.sum()
-
-    record_losses, group_losses = np.empty(count), np.empty((count, len(groups)))
-    for pair in range(count):
-        whole = sample.codes.copy()
-        for k, group in enumerate(groups):
-            before, after = rng.integers(group.size, size=2)
-            alike, part = np.ix_(states[k] == before, group.columns), sample.codes.copy()
-            part[alike] = whole[alike] = group.codes[after]
-            group_losses[pair, k] = loss(part)
-        record_losses[pair] = loss(whole)
-    return record_losses, group_losses
-
-
-def _labels(scores):
-    low, high = scores.min(axis=0), scores.max(axis=0)
-    return np.floor(4 * (scores - low) / (high - low) + 1.5)
 
 
 class WineSample(Sample):

@@ -6,8 +6,9 @@ import numpy as np
 
 from book.cases.noise import noise_losses
 from book.cases.truncation import truncated_optimum
-from book.cases.wine import WINE_GROUPS, WINE_THRESHOLDS, WineSample, equal_wine_losses
+from book.cases.wine import WINE_GROUPS, WINE_THRESHOLDS, WineSample
 from book.experiments.experiment import Experiment
+from book.experiments.surrogate_fit import moved_states
 from dephdp import (
     allocate_budget,
     fit_surrogate,
@@ -64,7 +65,7 @@ def group_rows(seed):
     uniform = calibration_pairs(sample.task, groups, "uniform", 1000, rng)
     pilot = calibration_pairs(sample.task, groups, pilots, 1000, rng)
     losses = {
-        "equal": equal_wine_losses(sample, 1000, rng),
+        "equal": moved_states(sample.task, groups, 1000, rng),
         "uniform": (uniform.record_losses, uniform.group_losses),
         "pilot": (pilot.record_losses, pilot.group_losses),
     }
