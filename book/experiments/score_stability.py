@@ -136,8 +136,8 @@ def stability(case, sample):
     -------
     list of dict
         For each group of three states or more, score and kind of split: the score of all pairs, the
-        mean score of 20 splits, their mean absolute difference, the standard deviation over
-        splits, and the share of splits that are on the same side of τ_dpn.
+        mean score of 20 splits, their mean absolute difference, and the share of splits that are on
+        the same side of τ_dpn.
     """
     rows = []
     for k, profile in enumerate(draw_sample(case, sample).profiles, start=1):
@@ -163,7 +163,6 @@ def stability(case, sample):
                         "original": score,
                         "held_out": again.mean(),
                         "mae": np.abs(again - score).mean(),
-                        "deviation": again.std(ddof=1),
                         "agreement": same.mean(),
                     }
                 )
