@@ -175,7 +175,9 @@ def table_three():
 
 
 SOURCES = {
-    "table1": Source(table_one, ("case_frequency_estimation", "case_crowdsourcing")),
+    "table1": Source(
+        table_one, ("case_frequency_estimation", "case_crowdsourcing", "case_entropy")
+    ),
     "table2": Source(table_two, ("scores_and_surrogates_tested",)),
     "table3": Source(table_three, ("what_the_tables_show",), reading=False),
     "table4": Source(table_four, ("what_the_tables_show",), reading=False),
