@@ -230,3 +230,15 @@ def test_the_door_still_answers_a_time_limit(monkeypatch):
     for mechanism in limited:
         assert mechanism.status in ("optimal", "time_limit")
         assert mechanism.recompute_lower_bound() <= mechanism.loss
+
+
+def test_the_door_answers_where_columns_fail(monkeypatch):
+    monkeypatch.setattr("dephdp.optimal.solve._MANY", 50)
+
+    def fail(problem, **options):
+        raise SolverError("rounding")
+
+    monkeypatch.setattr(columns, "solve", fail)
+    loss, distances = points(np.random.default_rng(11), 60)
+    (mechanism,) = optimal_curve(np.full(60, 1 / 60), loss, distances, [8.0], tol=1e-2)
+    assert mechanism.gap <= 1e-2 and mechanism.channel.privacy_level() <= 8.0

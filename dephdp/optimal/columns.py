@@ -326,7 +326,6 @@ class _Master:
     def __init__(self, states):
         self._highs = QuietHighs()
         for option, value in (
-            ("threads", 1),
             ("presolve", "off"),
             ("simplex_strategy", 4),  # primal: added columns leave the basis feasible
             ("primal_feasibility_tolerance", _FEASIBLE),

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 from tqdm import tqdm
 
-from dephdp.errors import DephdpError
+from dephdp.errors import DephdpError, SolverError
 from dephdp.metric import check_metric, shortest_path_closure
 from dephdp.optimal import columns, constant, interior_point, tree_engine
 from dephdp.optimal.bound import lower_bound
@@ -242,7 +242,11 @@ class _Part:
                 break  # the same holds at smaller budgets
             if start is None and not columns.promising(merged):
                 break
-            found[place] = start = columns.solve(merged, **options.fresh(), start=start)
+            try:
+                start = columns.solve(merged, **options.fresh(), start=start)
+            except SolverError:  # rounding: what is left is the interior point's
+                break
+            found[place] = start
             if start.status != "optimal":
                 break
         return found
