@@ -7,8 +7,6 @@ import pandas as pd
 
 from book.cases.sample import Sample
 from dephdp import datasets
-from dephdp.group import Group, GroupProfile
-from dephdp.losses import profile_group
 from dephdp.tasks import EntropyEstimation
 
 HEART_ATTRIBUTES = (
@@ -161,22 +159,6 @@ class HeartSample(Sample):
         marginal, joint, total = _WEIGHTS
         wider = marginal * len(self.domain) / len(names)
         return EntropyEstimation(self.domain, self.codes, (wider, joint, total))
-
-    def profile(self, names) -> GroupProfile:
-        """Return the prior, distances and losses of a group.
-
-        Parameters
-        ----------
-        names : sequence of str
-            Its attributes.
-
-        Returns
-        -------
-        GroupProfile
-        """
-        group = Group.observed(self.domain, names, self.codes)
-        weights = {name: self.weights[name] for name in names}
-        return profile_group(self.group_task(names), group, 2, weights, "uniform")
 
 
 class EarlyHeartSample(HeartSample):

@@ -78,6 +78,20 @@ class Sample(ABC):
         """Level codes of the records."""
         return self.domain.encode(self.records)
 
+    def group_task(self, names):
+        """Return the task by which a group is profiled: the sample's, unless a subclass differs.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The attributes of the group.
+
+        Returns
+        -------
+        dephdp.tasks.Task
+        """
+        return self.task
+
     def profile(self, names) -> GroupProfile:
         """Return the prior, distances and losses of a group.
 
@@ -92,7 +106,7 @@ class Sample(ABC):
         """
         group = Group.observed(self.domain, names, self.codes)
         weights = {name: self.weights[name] for name in names}
-        return profile_group(self.task, group, 2, weights, "uniform")
+        return profile_group(self.group_task(names), group, 2, weights, "uniform")
 
     @cached_property
     def profiles(self):
