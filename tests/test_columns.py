@@ -151,6 +151,18 @@ def test_same_input_same_output_and_progress(never_crowded):
     assert seen[-1][1] == pytest.approx(bound, rel=1e-2)
 
 
+def test_weights_are_balanced_to_rounding():
+    rng = np.random.default_rng(12)
+    master = columns._Master(30)
+    generated = np.vstack([np.eye(30) + 0.1 * rng.random((30, 30)), np.ones(30)])
+    master.add(generated, rng.random(31), np.zeros(31, dtype=int))
+    master.solve()
+    master.weights = master.weights * (1 + 1e-6 * rng.random(31))
+    weights = master.balanced()
+    assert (weights >= 0).all() and ((weights > 0) == (master.weights > 0)).all()
+    assert np.abs(weights @ generated - 1).max() < 1e-13
+
+
 def test_a_master_without_solution_is_refused():
     master = columns._Master(3)
     master.add(np.array([[1.0, 0.5, 0.0]]), np.ones(1), np.zeros(1, dtype=int))

@@ -187,12 +187,13 @@ class _Descent:
         self.master = _Master(n)
         self._add(np.concatenate(columns))
         self.bound, self.rounds = -np.inf, 0
+        self.proved = None  # the prices and the tolerance that the bound comes from
 
     def run(self, tol, deadline, progress) -> ColumnResult:
         """Go on until the gap is small enough, or nothing helps."""
         status = self.follow(_AIM * tol, deadline, progress)
         matrix = np.zeros((len(self.q), self.problem.states))
-        weight = self.master.weights
+        weight = self.master.balanced()
         np.add.at(matrix, self.master.labels, weight[:, None] * self.master.columns)
         channel = private((matrix / matrix.sum(axis=0)).T, self.problem)
         carried = self.carried()
@@ -252,28 +253,19 @@ class _Descent:
 
     def _price(self, prices, spare):
         """Price all outputs; return the new columns and the least entries of q_y - u - A'f_y."""
-        found, lowest = [], np.zeros((len(self.shares), len(prices)))
-        sources = np.zeros(len(self.shares))
 
-        def task(k, lo, hi):
-            vectors, v, entries = [], np.empty(len(prices)), np.empty(len(prices))
-            work = self.workspaces[k]
-            for y in range(lo, hi):
-                status, count = price_column(
-                    self.q[y] - prices, self.decay, spare, _ACCURACY, v, entries, work
-                )
-                np.minimum(lowest[k], entries, out=lowest[k])
-                sources[k] += count
-                if status != CERTIFIED and v.any():  # the least column above its sources' entries
-                    own = work.sources[:count]
-                    vectors.append((self.decay[own] * v[own, None]).max(axis=0))
-            return vectors
+        def keep(_, status, v, entries, sources, __):
+            column = None
+            if status != CERTIFIED and v.any():  # the least column above its sources' entries
+                column = (self.decay[sources] * v[sources, None]).max(axis=0)
+            return column, entries.copy(), len(sources)
 
-        for vectors in self.lanes.run(task, self.shares):
-            found += vectors
-        self.sources = sources.sum() / len(self.q)
-        columns = np.array(found).reshape(-1, len(prices))
-        return columns / columns.max(axis=1, keepdims=True, initial=0), lowest.min(axis=0)
+        columns, entries, sources = zip(*self._priced(prices, spare, keep), strict=True)
+        self.sources = np.mean(sources)
+        found = np.array([column for column in columns if column is not None])
+        found = found.reshape(-1, len(prices))
+        lowest = np.min(entries, axis=0, initial=0.0)
+        return found / found.max(axis=1, keepdims=True, initial=0), lowest
 
     def _prove(self, spared) -> Multipliers:
         """Price all outputs once more at the best prices, and keep the multipliers.
@@ -281,34 +273,44 @@ class _Descent:
         Of each source's multipliers, the smallest are left out; in all they carry less than
         `spared` shared by the states.
         """
-        prices, spare = self.proved
-        limit = spared / len(prices)
+        if self.proved is None:
+            return Multipliers.none()
+        limit = spared / self.problem.states
+
+        def keep(y, _, __, ___, sources, f):
+            carried = self.decay[sources] * f
+            order = np.argsort(carried, axis=1)
+            small = np.take_along_axis(carried, order, axis=1).cumsum(axis=1) <= limit
+            kept = np.empty_like(small)
+            np.put_along_axis(kept, order, ~small, axis=1)
+            a, x = np.nonzero(kept)
+            return Multipliers(
+                sources[a].astype(np.int32),
+                x.astype(np.int32),
+                np.full(len(a), y, dtype=np.int32),
+                self.scale * f[a, x],
+            )
+
+        return Multipliers.concatenate(self._priced(*self.proved, keep))
+
+    def _priced(self, prices, spare, keep) -> list:
+        """Return what `keep` makes of each output's price, the outputs shared among the threads.
+
+        It is called with the output, the status, v, the entries, the sources and their multipliers,
+        which the next output overwrites.
+        """
 
         def task(k, lo, hi):
-            parts, v, entries = [], np.empty(len(prices)), np.empty(len(prices))
-            work = self.workspaces[k]
+            v, entries, work = np.empty(len(prices)), np.empty(len(prices)), self.workspaces[k]
+            made = []
             for y in range(lo, hi):
-                _, count = price_column(
+                status, count = price_column(
                     self.q[y] - prices, self.decay, spare, _ACCURACY, v, entries, work
                 )
-                sources = work.sources[:count]
-                carried = self.decay[sources] * work.f[:count]
-                order = np.argsort(carried, axis=1)
-                small = np.take_along_axis(carried, order, axis=1).cumsum(axis=1) <= limit
-                kept = np.empty_like(small)
-                np.put_along_axis(kept, order, ~small, axis=1)
-                a, x = np.nonzero(kept)
-                parts.append(
-                    Multipliers(
-                        sources[a].astype(np.int32),
-                        x.astype(np.int32),
-                        np.full(len(a), y, dtype=np.int32),
-                        self.scale * work.f[a, x],
-                    )
-                )
-            return parts
+                made.append(keep(y, status, v, entries, work.sources[:count], work.f[:count]))
+            return made
 
-        return Multipliers.concatenate(chain(*self.lanes.run(task, self.shares)))
+        return list(chain(*self.lanes.run(task, self.shares)))
 
 
 class _Master:
@@ -369,6 +371,17 @@ class _Master:
         self.weights = np.maximum(solution.col_value, 0.0)
         self.prices = np.array(solution.row_dual)
         self.loss = float(self._costs @ self.weights)
+
+    def balanced(self) -> np.ndarray:
+        """Return the weights with rows that sum to one up to rounding; HiGHS may be off by 1e-6.
+
+        Rows that are off by different amounts would cost privacy once they are divided by them.
+        """
+        weights = self.weights.copy()
+        used = np.flatnonzero(weights)
+        basis = self.columns[used].T
+        weights[used] += np.linalg.lstsq(basis, 1 - basis @ weights[used], rcond=None)[0]
+        return np.maximum(weights, 0.0)
 
     def best(self, count) -> np.ndarray:
         """Return the columns in use and as many others as said, of least reduced cost.
